@@ -6,6 +6,8 @@ import argparse
 import errno
 import logging
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.local.environment import EC2_WARNING_S
@@ -25,7 +27,12 @@ def main() -> int:
     # Late, because it takes a second: a wrong option is answered at once.
     from lab.local import server
     from lab.local.cloud import LocalSettings
+    from lab.local.recordings import RecordingError, Recordings, read
 
+    try:
+        recordings = read(options.prices) if options.prices else Recordings()
+    except RecordingError as error:
+        return _fail(f"--prices: {error}")
     settings = LocalSettings(options.warning_s, options.schedule_s, options.boot_s)
     try:
         listener = server.bind(options.port)
@@ -36,19 +43,25 @@ def main() -> int:
     except OverflowError:
         return _fail(f"--port {options.port}: expected 0 to 65535")
     chosen = server.Options(
-        settings, options.ready_file, options.call_log, instance_logs=options.instance_logs
+        settings,
+        options.ready_file,
+        options.call_log,
+        instance_logs=options.instance_logs,
+        recordings=recordings,
     )
-    server.run(listener, chosen, _greet)
+    told = list(recordings.as_of(datetime.now(UTC)).described())
+    server.run(listener, chosen, lambda endpoint: _greet(endpoint, told))
     return 0
 
 
-def _greet(endpoint: str) -> None:
+def _greet(endpoint: str, told: Sequence[str]) -> None:
     lines = [
         f"The local cloud is ready at {endpoint} (Ctrl-C stops it). Its credentials are test and test:",
         "  export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_DEFAULT_REGION=us-east-1",
         f"  aws --endpoint-url {endpoint} ec2 describe-instances",
         "  python -c 'from lab.local.client import LocalCloud; "
         f'print(LocalCloud("{endpoint}").instances())\'',
+        *told,
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -71,6 +84,13 @@ def _parser() -> argparse.ArgumentParser:
         "--schedule-s", type=_seconds, default=60.0, help="how long rate(1 minute) lasts (default: 60)"
     )
     parser.add_argument("--boot-s", type=_seconds, default=1.0, help="from pending to running (default: 1)")
+    parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="DIR",
+        help="serve recorded prices from JSON files: what describe-spot-price-history and get-products"
+        " printed, and the Spot Instance Advisor's file (default: made-up Spot prices)",
+    )
     parser.add_argument("--ready-file", type=Path, help='gets {"endpoint": …} once requests are answered')
     parser.add_argument("--log-file", type=Path, help="gets the log instead of standard error")
     parser.add_argument("--call-log", type=Path, help="gets every AWS call as a line of JSON")

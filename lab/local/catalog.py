@@ -1,7 +1,8 @@
 """What EC2 offers: instance types with AWS's own data, which zone has which, and what they cost.
 
 The data are the answers of DescribeInstanceTypes and DescribeInstanceTypeOfferings that moto carries
-(Apache-2.0). They name no prices, so those of GPU instances are a table and the rest an estimate.
+(Apache-2.0). They name no prices: those of GPU instances are the catalog's copy of the list prices, and the
+rest is an estimate.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,48 +18,13 @@ from typing import Any
 
 from lab.local.environment import REGION, ZONES
 from lab.market import PoolState
+from spotrelay.catalog import list_prices
 from spotrelay.core.pools import CapacityPool
 
 SPOT_CAPACITY = (3, 8)
 ON_DEMAND_CAPACITY = 20
 """Instances per pool: Spot is scarce and differs by pool, from the lower to the higher number; on-demand is
 there, as it is not always on AWS."""
-
-ON_DEMAND_USD = {
-    "g4dn.xlarge": 0.526,
-    "g4dn.2xlarge": 0.752,
-    "g4dn.4xlarge": 1.204,
-    "g4dn.8xlarge": 2.176,
-    "g4dn.12xlarge": 3.912,
-    "g4dn.16xlarge": 4.352,
-    "g5.xlarge": 1.006,
-    "g5.2xlarge": 1.212,
-    "g5.4xlarge": 1.624,
-    "g5.8xlarge": 2.448,
-    "g5.12xlarge": 5.672,
-    "g5.16xlarge": 4.096,
-    "g5.24xlarge": 8.144,
-    "g5.48xlarge": 16.288,
-    "g6.xlarge": 0.805,
-    "g6.2xlarge": 0.978,
-    "g6.4xlarge": 1.323,
-    "g6.8xlarge": 2.014,
-    "g6.12xlarge": 4.602,
-    "g6.16xlarge": 3.397,
-    "g6.24xlarge": 6.675,
-    "g6.48xlarge": 13.350,
-    "gr6.4xlarge": 1.539,
-    "gr6.8xlarge": 2.446,
-    "g6e.xlarge": 1.861,
-    "g6e.2xlarge": 2.242,
-    "g6e.4xlarge": 3.004,
-    "g6e.8xlarge": 4.529,
-    "g6e.12xlarge": 10.493,
-    "g6e.16xlarge": 7.577,
-    "g6e.24xlarge": 15.066,
-    "g6e.48xlarge": 30.131,
-}
-"""List prices in USD per hour, Linux, us-east-1, 2025. Good enough to rank pools, not to plan a budget."""
 
 USD_PER_VCPU = 0.048
 USD_PER_GPU_GIB = 0.03
@@ -96,21 +63,22 @@ def gpu_count(instance_type: str) -> int:
 
 def on_demand_usd(instance_type: str) -> float:
     """USD per hour."""
-    if instance_type in ON_DEMAND_USD:
-        return ON_DEMAND_USD[instance_type]
+    listed = list_prices().usd.get(instance_type)
+    if listed is not None:
+        return listed
     record = instance_types()[instance_type]
     gpu_mib = record.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0)
     vcpus = record["VCpuInfo"]["DefaultVCpus"]
     return round(float(USD_PER_VCPU * vcpus + USD_PER_GPU_GIB * gpu_mib / 1024), 4)
 
 
-def pools(seed: int = 0) -> list[PoolState]:
-    """The market's pools at the start: each type in each zone that offers it."""
-    known = instance_types()
+def pools(seed: int = 0, prices: Mapping[str, float] | None = None) -> list[PoolState]:
+    """The market's pools at the start: each type in each zone that offers it, at these on-demand prices."""
+    known, told = instance_types(), prices or {}
     return [
         PoolState(
             CapacityPool(REGION, zone, name),
-            on_demand_usd(name),
+            told.get(name) or on_demand_usd(name),
             _spot_capacity(seed, zone, name),
             ON_DEMAND_CAPACITY,
         )

@@ -30,6 +30,7 @@ from lab.local.instances import (
     SpotStatus,
 )
 from lab.local.ministack import MiniStack
+from lab.local.recordings import Recordings
 from lab.local.reservations import Reservations
 from lab.local.service_quotas import ServiceQuotas
 from lab.market import Market
@@ -128,8 +129,10 @@ class EmulatedCloud:
         machines: MachineRoom,
         settings: LocalSettings,
         after: Callable[[float, Callable[[], None]], object],
+        recordings: Recordings | None = None,
     ) -> None:
         self.market = market
+        self.recordings = recordings or Recordings()
         self.quotas = ServiceQuotas()
         self.reservations = Reservations()
         self.settings = settings

@@ -128,9 +128,10 @@ def _pools(context: Context) -> list[CapacityPool]:
     """The pools whose prices are asked for, before filters."""
     params, market = context.params, context.cloud.market
     zones = [params["AvailabilityZone"]] if params.get("AvailabilityZone") else list(ZONES)
-    types = params.get("InstanceTypes") or _filter_values(params, "instance-type") or sorted(instance_types())
-    pools = [CapacityPool(REGION, zone, type_) for zone in zones for type_ in types]
-    return [pool for pool in pools if pool in market]
+    types = params.get("InstanceTypes") or _filter_values(params, "instance-type")
+    # Beside recorded prices made-up ones would pass for recorded.
+    known = market.recorded or [state.pool for state in market]
+    return [pool for pool in known if pool.zone in zones and (not types or pool.instance_type in types)]
 
 
 def _filter_values(params: Mapping[str, Any], name: str) -> list[str]:

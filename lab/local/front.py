@@ -36,11 +36,15 @@ from lab.local.metadata import Metadata
 from lab.local.ministack import MiniStack, unknown_service
 from lab.local.thinning import Answer, thin, thin_json
 from lab.local.wire import AwsError
+from spotrelay.advice.interruptions import BUCKET, KEY
 
 _log = logging.getLogger(__name__)
 
 BALANCER_PREFIX = "/_alb/"
 """MiniStack's own prefix for clients that can't set a Host header: /_alb/<load balancer>/path."""
+
+ADVISOR_PATH = f"/{BUCKET}/{KEY}"
+"""The Spot Instance Advisor's file, which lies in a bucket that anybody may read."""
 
 MAX_ERROR_BODY = 64 * 1024
 """How much of an error's body is kept to find its code."""
@@ -100,6 +104,10 @@ class Front:
             return
         if path.startswith(METADATA_PREFIX):
             await self._metadata.answer(HttpRequest.of(scope, await read_body(receive))).send(send)
+            return
+        if path == ADVISOR_PATH and self._cloud.recordings.advisor:
+            headers = {"content-type": "application/json"}
+            await Response(200, self._cloud.recordings.advisor, headers).send(send)
             return
         target = self._load_balancer(scope)
         if target:

@@ -1,9 +1,9 @@
-"""AWS's price list: what instances of the local cloud's market cost on-demand."""
+"""AWS's price list: what instances of the local cloud's market cost on-demand, or what was recorded of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.local.catalog import instance_types, on_demand_usd
@@ -42,6 +42,13 @@ def get_products(context: Context) -> Result:
         if one["Type"] != "TERM_MATCH":
             raise AwsError("InvalidParameterException", "The local cloud knows filters of TERM_MATCH only")
     wanted = {one["Field"]: one["Value"] for one in filters}
+    if recorded := context.cloud.recordings.listed:
+        entries = [
+            product
+            for product in recorded
+            if all(product["product"]["attributes"].get(field) == value for field, value in wanted.items())
+        ]
+        return _answer(entries, params)
     # A filter by type, which everybody has, spares most of the work.
     names = [wanted["instanceType"]] if "instanceType" in wanted else sorted(instance_types())
     found = [
@@ -51,12 +58,12 @@ def get_products(context: Context) -> Result:
         for attributes in _products(name)
         if all(attributes.get(field) == value for field, value in wanted.items())
     ]
-    shown, more = page(found, params, most=MAX_PRODUCTS, least=1)
-    return {
-        "FormatVersion": "aws_v1",
-        "PriceList": [json.dumps(_entry(attributes)) for attributes in shown],
-        **more,
-    }
+    return _answer([_entry(attributes) for attributes in found], params)
+
+
+def _answer(entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Result:
+    shown, more = page(entries, params, most=MAX_PRODUCTS, least=1)
+    return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(entry) for entry in shown], **more}
 
 
 HANDLERS: dict[str, Handler] = {"GetProducts": get_products}

@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ from lab.local.metrics import Metrics
 from lab.local.ministack import MiniStack
 from lab.local.own_events import refusal_of, why_no_call
 from lab.local.parameters import ParameterChanges, why_refused
+from lab.local.recordings import Recordings
 from lab.local.run_instances import RunActions
 from lab.local.seeds import AMI_PARAMETERS
 from lab.market import Market
@@ -62,6 +64,7 @@ class Options:
     call_log: Path | None = None
     root: Path | None = None
     instance_logs: Path | None = None
+    recordings: Recordings = field(default_factory=Recordings)
 
 
 def bind(port: int) -> socket.socket:
@@ -117,8 +120,9 @@ async def _run(
     wire.warm_up()
     endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
     machines = Machines(root, options.instance_logs, options.settings.warning_s, endpoint)
-    market = Market(catalog.pools())
-    cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later)
+    recordings = options.recordings.as_of(datetime.now(UTC))
+    market = Market(catalog.pools(prices=recordings.on_demand), recorded=recordings.spot)
+    cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later, recordings)
     balancer = Balancer(cloud.address_of, cloud.zone_of)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -22,6 +23,10 @@ PRICE_WOBBLE = 0.08
 FEW_TYPES = 3
 LOW_SCORE = 3
 """With fewer than FEW_TYPES instance types a placement score is always low, says the EC2 user guide."""
+
+
+Recorded = Sequence[tuple[datetime, float]]
+"""When each Spot price of a pool began, and what it was; oldest first, and never empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,15 @@ class PoolState:
 class Market:
     """Capacity pools and their prices. Not thread-safe: one owner drives it."""
 
-    def __init__(self, pools: Iterable[PoolState], *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        pools: Iterable[PoolState],
+        *,
+        seed: int = 0,
+        recorded: Mapping[CapacityPool, Recorded] | None = None,
+    ) -> None:
+        self.recorded = recorded or {}
+        """Spot prices that stood once; those of other pools are made up."""
         self._states = {state.pool: state for state in pools}
         self._seed = seed
         self._before_drought: dict[Offering, int] = {}
@@ -152,6 +165,8 @@ class Market:
         on_demand = self._states[offering.pool].on_demand_price
         if offering.purchase_option is PurchaseOption.ON_DEMAND:
             return on_demand
+        if offering.pool in self.recorded:
+            return _standing_at(self.recorded[offering.pool], now)[1]
         low, high = SPOT_SHARE
         usual = low + (high - low) * self._fraction(offering.pool, "share")
         step = int(now.timestamp() // PRICE_STEP.total_seconds())
@@ -166,6 +181,10 @@ class Market:
 
         The first one may begin before `start`: it is the price that stood at `start`.
         """
+        if pool in self.recorded:
+            changes = self.recorded[pool]
+            stood_since = _standing_at(changes, start)[0]
+            return [(at, usd) for at, usd in reversed(changes) if stood_since <= at <= end]
         step_s = PRICE_STEP.total_seconds()
         first, last = int(start.timestamp() // step_s), int(end.timestamp() // step_s)
         steps = [datetime.fromtimestamp(step * step_s, UTC) for step in range(last, first - 1, -1)]
@@ -195,3 +214,8 @@ class Market:
         """A number in [0, 1) that depends on the seed, the pool and what it is for, and on nothing else."""
         text = f"{self._seed}|{pool}|{what}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest()) / 2**48
+
+
+def _standing_at(changes: Recorded, at: datetime) -> tuple[datetime, float]:
+    """The last change until then; before the first one that."""
+    return changes[max(0, bisect_right(changes, at, key=lambda change: change[0]) - 1)]

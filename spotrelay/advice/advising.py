@@ -45,6 +45,11 @@ class Advice:
         """Whether any price is known."""
         return any(choice.price.paid is not None for choice in self.choices)
 
+    @property
+    def is_affordability_known(self) -> bool:
+        """Whether a budget could be held against any price."""
+        return any(choice.price.paid is not None and not choice.price.is_elsewhere for choice in self.choices)
+
     def groups(self) -> Mapping[Accelerators, Sequence[Choice]]:
         """The choices by what GPUs they have, the best first."""
         found: dict[Accelerators, list[Choice]] = {}

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-URL = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
+BUCKET, KEY = "spot-bid-advisor", "spot-advisor-data.json"
+URL = f"https://{BUCKET}.s3.amazonaws.com/{KEY}"
 
 SPAN = timedelta(days=30)
 """What the ranges are about."""

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from spotrelay.accounting.days import Day
+from spotrelay.advice.ranking import MOST_TIMES
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.pools import Survey
 from spotrelay.core.requirements import Accelerators, Requirements, find
@@ -230,7 +231,9 @@ def _more_accelerators(asked: Requirements, types: Sequence[InstanceType]) -> It
         for name in {t.accelerator for t in whole if t.is_nvidia} - named:
             other = replace(choice, accelerators=(Accelerators(name, count),))
             found = find(other, types).types
-            if found and (gb := min(t.accelerator_memory_gb for t in found)) >= min(memory):
+            gb = min((t.accelerator_memory_gb for t in found), default=0)
+            # A far larger one costs far more: what `recommend` leaves out isn't added here.
+            if min(memory) <= gb <= MOST_TIMES * min(memory):
                 more.append((gb, name, found))
         for gb, name, found in sorted(more, key=lambda each: each[:2])[:MOST_ADDED]:
             names = ", ".join(t.name for t in found[:3])

@@ -16,6 +16,10 @@ MOST_TIMES = 2.5
 source documents' own average of Spot on GPU types is 60 % and more under on-demand (63 % of g5 in Oregon): at
 2.5 times the price such a type costs as Spot what the cheapest costs on-demand, which stands in anyway."""
 
+PEAKS_ERR = 2.0
+"""How far the bounds of two kinds of GPU may be from what both do. The source documents have L40S at up to
+2.5 times A10G's speed for images, where peak arithmetic says 5.2: no kind is left out for less than that."""
+
 MOST_TIMES_VCPUS = 4
 """The same where nothing is known but sizes. Most of a small GPU type's price is the GPU: among g5, g6 and
 g6e four times the vCPU cost twice as much, eight times three to four times as much (us-east-1, 2025)."""
@@ -37,6 +41,8 @@ class Price:
     on_demand: float | None = None
     spot: float | None = None
     """In the region's cheapest zone."""
+    is_elsewhere: bool = False
+    """Another region's, which only gives an order."""
 
     @property
     def paid(self) -> float | None:
@@ -54,6 +60,19 @@ class Market:
     """By region and type."""
     scores: Mapping[str, int] = field(default_factory=dict)
     """Region → placement score of the recommended types together."""
+    listed: catalog.ListPrices | None = None
+    """On-demand's prices where nobody told any: of one region, and in others for the order."""
+
+    def price(self, region: str, instance_type: str) -> Price:
+        """The known one, or what stands in."""
+        known = self.prices.get((region, instance_type), Price())
+        if self.listed is None or known.on_demand is not None:
+            return known
+        usd = self.listed.usd.get(instance_type)
+        if region == self.listed.region:
+            return Price(usd, known.spot)
+        # Beside this region's Spot price another region's on-demand price would be taken for its own.
+        return known if known.spot is not None else Price(usd, is_elsewhere=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +157,9 @@ def choices(fits: Iterable[Fit], question: Question, market: Market) -> list[Cho
 
 
 def _choice(fit: Fit, question: Question, market: Market) -> Choice:
-    nothing = Price()
-
-    def cost(region: str) -> tuple[bool, float]:
-        paid = market.prices.get((region, fit.type.name), nothing).paid
-        return paid is None, paid or 0.0
+    def cost(region: str) -> tuple[bool, bool, float]:
+        price = market.price(region, fit.type.name)
+        return price.paid is None, price.is_elsewhere, price.paid or 0.0
 
     region = min(fit.zones, key=cost)  # of equals the first
     host = catalog.host_of(fit.type.name)
@@ -151,7 +168,7 @@ def _choice(fit: Fit, question: Question, market: Market) -> Choice:
         fit,
         bound(fit, question),
         region,
-        market.prices.get((region, fit.type.name), nothing),
+        market.price(region, fit.type.name),
         market.bands.get((region, fit.type.name)),
         weights / max(host.network_burst_gbps * 1e9 / 8, host.ebs_burst_mb_s * 1e6),
     )
@@ -163,7 +180,7 @@ def worthwhile(found: Sequence[Choice], question: Question) -> tuple[list[Choice
     outs: list[Out] = []
     affordable = []
     for choice in found:
-        paid = choice.price.paid
+        paid = None if choice.price.is_elsewhere else choice.price.paid
         if question.budget_usd is not None and paid is not None and paid > question.budget_usd:
             reason = f"{paid:.3f} USD an hour, where the budget is {question.budget_usd:g}"
             outs.append(Out(choice.fit.type, Cause.BUDGET, reason))
@@ -200,7 +217,7 @@ def _dear(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
     if choice.per_usd is None or not by_work:
         return None
     best = max(by_work, key=lambda other: other.per_usd_on_demand or 0.0)
-    needed = choice.per_usd * (1.0 if choice.price.spot is not None else MOST_TIMES)
+    needed = choice.per_usd * PEAKS_ERR * (1.0 if choice.price.spot is not None else MOST_TIMES)
     if best is choice or needed >= (best.per_usd_on_demand or 0.0):
         return None
     more = (best.per_usd_on_demand or 0.0) / choice.per_usd
@@ -210,7 +227,7 @@ def _dear(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
 def _priced(choice: Choice) -> str:
     if choice.price.spot is not None:
         return f"Spot at {choice.price.spot:.3f} USD an hour"
-    return f"on-demand at {choice.price.on_demand:.3f} USD an hour, Spot's price unknown"
+    return f"on-demand at {choice.price.on_demand:.3f} USD an hour"
 
 
 def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
@@ -232,6 +249,9 @@ def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None
     least = min(listed, key=lambda other: other.price.on_demand or 0.0)
     if choice.price.paid <= (least.price.on_demand or 0.0):
         return None
+    if choice.price.spot is None:
+        times = choice.price.paid / (least.price.on_demand or 1.0)
+        return Cause.LARGE, f"{reason}, at {times:.1f} times the price of {least.name}"
     stands_in = f"{least.name} costs {least.price.on_demand:.3f} on-demand"
     return Cause.LARGE, f"{reason}; {_priced(choice)}, where {stands_in}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from spotrelay import catalog
@@ -30,11 +31,19 @@ def order(advice: Advice) -> str:
     if advice.rank is Rank.SPEED:
         return f"Ranked by the bound: the most {unit} first."
     if advice.is_priced:
-        what = unit.removesuffix("/s")
-        return f"Ranked by what a USD buys at most, of {what}: at Spot's price where it is known."
+        return f"Ranked by what a USD buys at most, of {unit.removesuffix('/s')}: at {_prices_of(advice)}."
     return (
         "No price is known: ranked by the bound for each GiB of GPU memory, which prices follow most closely."
     )
+
+
+def _prices_of(advice: Advice) -> str:
+    listed = advice.market.listed
+    if listed is None:
+        return "Spot's price where it is known"
+    what = f"on-demand's list price in {listed.region} on {listed.origin.date}"
+    is_mixed = any(choice.price.spot is not None for choice in advice.choices)
+    return f"Spot's price where it is known, and {what} elsewhere" if is_mixed else what
 
 
 def _unit(advice: Advice) -> str:
@@ -90,21 +99,39 @@ def why_out(outs: Iterable[Out]) -> list[str]:
     """A line for each reason, with the types that it leaves out; what is nearest to being in first."""
     by_reason: dict[tuple[Cause, str], list[Out]] = {}
     for out in sorted(outs, key=lambda out: -list(Cause).index(out.cause)):
-        # Of the same GPUs in several numbers one line says enough.
-        alike = out.type.accelerator if out.cause in (Cause.MANY, Cause.SMALL) else out.reason
-        by_reason.setdefault((out.cause, alike), []).append(out)
-    return [f"{named([out.type.name for out in found])}: {_largest(found)}." for found in by_reason.values()]
+        by_reason.setdefault((out.cause, _alike(out)), []).append(out)
+    return [f"{named([out.type.name for out in found])}: {_together(found)}." for found in by_reason.values()]
 
 
-def _largest(outs: Sequence[Out]) -> str:
-    """Of several numbers of the same GPUs that of the most: the others have less still, or as many to
-    spare."""
-    most = max(outs, key=lambda out: out.type.accelerator_count)
+def _alike(out: Out) -> str:
+    """What the outs of one line have in common: their reason, or enough of it that one speaks for all."""
+    if out.cause in (Cause.MANY, Cause.COUNT):
+        return _after_count(out)
+    if out.cause in (Cause.SMALL, Cause.LARGE):
+        return f"{out.type.accelerator}:{out.type.accelerator_count if out.cause is Cause.LARGE else ''}"
+    return out.reason
+
+
+def _after_count(out: Out) -> str:
+    # `4 A10G, of which 1 would be used`: the same is true of other GPUs, and of 8.
+    return out.reason.partition(", ")[2]
+
+
+def _together(outs: Sequence[Out]) -> str:
+    """What is true of all of them."""
+    first = outs[0]
     counts = sorted({out.type.accelerator_count for out in outs})
-    if most.cause is Cause.MANY and len(counts) > 1:
-        fewer = ", ".join(map(str, counts[:-1]))
-        return f"{fewer} or {most.reason}"
-    return f"even {most.reason}" if most.cause is Cause.SMALL and len(counts) > 1 else most.reason
+    if first.cause in (Cause.MANY, Cause.COUNT):
+        names = {out.type.accelerator for out in outs}
+        *fewer, most = map(str, counts)
+        number = f"{', '.join(fewer)} or {most}" if fewer else most
+        return f"{number} {names.pop() if len(names) == 1 else 'GPUs'}, {_after_count(first)}"
+    if first.cause is Cause.SMALL:
+        largest = max(outs, key=lambda out: out.type.accelerator_count)
+        return f"even {largest.reason}" if len(counts) > 1 else largest.reason
+    # Of the same GPUs those with the smallest host are the cheapest.
+    least = min(outs, key=lambda out: out.type.vcpus)
+    return f"{least.reason}, or more" if any(out.reason != least.reason for out in outs) else least.reason
 
 
 def named(names: Sequence[str]) -> str:
@@ -152,6 +179,7 @@ def document(advice: Advice) -> dict[str, Any]:
         "phase": str(question.phase),
         "regions": list(question.regions),
         "order": order(advice),
+        "list_prices": _listed(advice),
         "recommended": [_choice(choice) for choice in advice.choices],
         "why": why_in(advice),
         "not_recommended": [
@@ -166,6 +194,12 @@ def document(advice: Advice) -> dict[str, Any]:
         "more_regions": dict(advice.more_regions()),
         "placement_scores": dict(advice.market.scores),
     }
+
+
+def _listed(advice: Advice) -> dict[str, str] | None:
+    """Where on-demand's prices are from, if nobody was asked; None: of each type's region, and of now."""
+    listed = advice.market.listed
+    return {"region": listed.region, **asdict(listed.origin)} if listed else None
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

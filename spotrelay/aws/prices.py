@@ -71,15 +71,21 @@ class Prices:
                     {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
                 ],
             )
-            prices = [price for page in pages for entry in page["PriceList"] for price in _hourly(entry)]
+            prices = [
+                price
+                for page in pages
+                for entry in page["PriceList"]
+                for price in hourly_usd(json.loads(entry))
+            ]
         # More than one would be the same product under another name, and none of them dearer by a mistake.
         return min(prices, default=None)
 
 
-def _hourly(entry: str) -> list[float]:
+def hourly_usd(product: Mapping[str, Any]) -> list[float]:
+    """A product's on-demand prices in dollars an hour, as the price list has them."""
     # {"product": {"attributes": {"instanceType": "g5.xlarge", …}}, "terms": {"OnDemand": {"<sku>.<offer>":
     #   {"priceDimensions": {"<sku>.<offer>.<rate>": {"unit": "Hrs", "pricePerUnit": {"USD": "1.006"}}}}}}}
-    terms: Mapping[str, Any] = json.loads(entry).get("terms", {}).get("OnDemand", {})
+    terms: Mapping[str, Any] = product.get("terms", {}).get("OnDemand", {})
     prices = [
         float(dimension["pricePerUnit"]["USD"])
         for term in terms.values()

@@ -4,8 +4,9 @@ All that have an accelerator (`accelerators.json`), where AWS offers those (`off
 without one that a service may run on or name (`processors.json`). The data is AWS's own answer to
 DescribeInstanceTypes and DescribeInstanceTypeOfferings as the moto project publishes it (Apache-2.0);
 `python -m spotrelay.catalog.refresh` renews it. What AWS's API doesn't tell of an accelerator is in
-`chips.toml`. All is part of the package so that nothing here needs AWS or a network. Standard library only,
-and for synth and the operator only: functions ask EC2 itself.
+`chips.toml`. What types with one cost on-demand, in one region and on one day, is in `list_prices.json`. All
+is part of the package so that nothing here needs AWS or a network. Standard library only, and for synth and
+the operator only: functions ask EC2 itself.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ __all__ = [
     "Chip",
     "Host",
     "InstanceType",
+    "ListPrices",
     "accelerator_names",
     "all_chips",
     "all_types",
     "find_accelerator",
     "find_type",
     "host_of",
+    "list_prices",
     "memory_bytes",
     "offered",
     "origin",
@@ -43,6 +46,9 @@ ACCELERATED, PLAIN, OFFERED = "accelerators.json", "processors.json", "offerings
 """The data files: with an accelerator, one line for each type; without, one for each family; and where those
 with an accelerator are offered, one line for each."""
 
+PRICED = "list_prices.json"
+"""What types with an accelerator cost on-demand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -52,6 +58,16 @@ class Origin:
     date: str
     """The day it was taken over, ISO 8601."""
     licence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListPrices:
+    """What AWS asked for instances on one day in one region: on-demand, Linux, USD an hour."""
+
+    region: str
+    usd: Mapping[str, float]
+    """By type; what isn't there is unknown."""
+    origin: Origin
 
 
 @cache
@@ -130,6 +146,13 @@ def origin() -> Origin:
     """Where the data came from, and when."""
     document = _document(ACCELERATED)
     return Origin(document["source"], document["date"], document["licence"])
+
+
+def list_prices() -> ListPrices:
+    """The copy that is part of the package. Prices change: whoever shows them shows their date."""
+    document = _document(PRICED)
+    origin = Origin(document["source"], document["date"], document["licence"])
+    return ListPrices(document["region"], document["usd_per_hour"], origin)
 
 
 @cache

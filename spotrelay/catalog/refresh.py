@@ -3,6 +3,9 @@
 Run `python -m spotrelay.catalog.refresh` after an update of moto, read the diff, commit it. With a region,
 `python -m spotrelay.catalog.refresh us-east-1`, EC2 itself is asked: for types that moto doesn't have yet. No
 region has all types.
+
+`python -m spotrelay.catalog.refresh FILE` renews the list prices from Karpenter's generated Go file, which
+has those of us-east-1; `KARPENTER` says where it is.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from spotrelay.catalog import ACCELERATED, OFFERED, PLAIN
+from spotrelay.catalog import ACCELERATED, OFFERED, PLAIN, PRICED
 from spotrelay.catalog.hosts import COLUMNS as HOST_COLUMNS
 from spotrelay.catalog.hosts import hosted
 from spotrelay.core.instance_types import InstanceType, described
@@ -32,6 +35,13 @@ the same in every account."""
 PLAIN_FAMILIES = re.compile(r"([cmr]([5-9]|\d\d)|t[3-9]|x[2-9]|z\d)[a-z0-9-]*")
 """Without an accelerator: compute, general purpose and memory, their burstable, large and fast relatives.
 Older generations run on Xen, where disks have other names."""
+
+KARPENTER = "https://github.com/aws/karpenter-provider-aws/blob/main/pkg/providers/pricing/zz_generated.pricing_aws.go"
+"""AWS's price list, as a bot of Karpenter's writes it down now and then. Apache-2.0."""
+
+GENERATED = re.compile(r"// generated at (\d{4}-\d\d-\d\d)T\S+ for (\S+)")
+LISTED = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)": ([0-9.]+)')
+"""That file's lines: of what day and region it is, and the price of a type."""
 
 Answer = Mapping[str, Any]
 Offerings = Mapping[str, Mapping[str, list[str]]]
@@ -137,6 +147,25 @@ def files(
     }
 
 
+def listed(text: str, names: Iterable[str]) -> dict[str, Any]:
+    """The data file of list prices: those of the types in Karpenter's file.
+
+    Raises:
+        ValueError: it isn't that file.
+    """
+    generated = GENERATED.search(text)
+    usd = {name: float(price) for name, price in LISTED.findall(text)}
+    if generated is None or not usd:
+        raise ValueError("no prices, or no `// generated at …` before them")
+    return {
+        "source": f"Karpenter's AWS provider ({KARPENTER}): AWS's price list, reduced to what is used",
+        "licence": "Apache-2.0",
+        "date": generated[1],
+        "region": generated[2],
+        "usd_per_hour": {name: usd[name] for name in names if name in usd},
+    }
+
+
 def source_of_moto(date: str) -> dict[str, str]:
     """What the data files say of where they came from."""
     return {
@@ -147,8 +176,15 @@ def source_of_moto(date: str) -> dict[str, str]:
     }
 
 
-def main(region: str | None = None) -> None:
+def main(source_or_region: str | None = None) -> None:
     """Write the data files next to this module."""
+    if source_or_region and source_or_region.endswith(".go"):
+        names = [row[0] for row in accelerated(answers_of_moto())]
+        found = listed(Path(source_or_region).read_text(encoding="utf-8"), names)
+        Path(__file__).with_name(PRICED).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{PRICED}: {len(found['usd_per_hour'])} prices of {found['date']}\n")
+        return
+    region = source_or_region
     date = datetime.now(UTC).date().isoformat()
     if region is None:
         made = files(answers_of_moto(), offerings_of_moto(), source_of_moto(date))

@@ -89,7 +89,6 @@ def _compare(
     is_json: bool,
 ) -> int:
     from spotrelay.advice.comparing import Side, loss
-    from spotrelay.advice.ranking import Price
     from spotrelay.cli.asked import known_precision
     from spotrelay.cli.market import learned, regions_of, told
 
@@ -100,10 +99,10 @@ def _compare(
     given = told(prices, named.names)
     types = {one[0].name, many[0].name}
     found = learned(types, named.names, where, given, is_offline=is_offline)
-    listed = found.market.prices
+    listed, spot_price = (found.market.price(there, side[0].name) for side in (one, many))
     sides = (
-        Side(*one, listed.get((there, one[0].name), Price()).on_demand),
-        Side(*many, listed.get((there, many[0].name), Price()).spot),
+        Side(*one, None if listed.is_elsewhere else listed.on_demand),
+        Side(*many, spot_price.spot),
     )
     band = found.market.bands.get((there, many[0].name))
     lost = loss(band, many[1], hours, *minutes) if band else None

@@ -1,4 +1,4 @@
-"""What AWS and the user say of prices and risks, as far as anybody may be asked."""
+"""What AWS and the user say of prices and risks, as far as anybody may be asked, and what stands in."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from spotrelay.cli.naming import BadInputError, unknown
 from spotrelay.cli.options import Where
 
 if TYPE_CHECKING:
+    from spotrelay import catalog
     from spotrelay.aws.clients import Clients
     from spotrelay.cli.control_plane import Told
 
@@ -158,28 +159,49 @@ def learned(
     is_offline: bool,
 ) -> Learned:
     """Prices of the types and how often they are interrupted. Nothing that can't be known ends it."""
-    from spotrelay.cli.spot_advisor import advisor
+    from spotrelay import catalog
+    from spotrelay.cli.spot_advisor import advisor, advisor_at
 
     now = datetime.now(UTC)
-    advised = advisor(now, is_offline=is_offline)
+    endpoint = where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
+    advised = advisor_at(endpoint) if endpoint and not is_offline else advisor(now, is_offline=is_offline)
     notes = [advised.note]
     prices = dict(given)
+    listed = None
     exit_code = 0
     if given:
         notes.insert(0, "Prices: given with --prices.")
     elif is_offline:
-        notes.insert(0, "Prices: not asked, and none come with SpotRelay; --prices takes your own.")
+        listed = catalog.list_prices()
+        notes.insert(0, f"Prices: not asked. {_stand_in(listed, regions)}")
     else:
         names = sorted(types)
         for region in regions:
             found, failed = _priced(names, region, where, now)
             prices.update(found)
             if failed is None:
-                notes.insert(0, f"Prices in {region}: AWS's price list, and EC2's Spot price history of now.")
+                said = f"{endpoint}, which stands in for AWS" if endpoint else _AWS
+                notes.insert(0, f"Prices in {region}: {said}.")
             else:
                 notes.insert(0, f"Prices in {region}: unknown; {failed}.")
                 exit_code = failed.exit_code
-    return Learned(Market(prices, advised.bands), tuple(notes), exit_code)
+        if exit_code and not any(price.on_demand for price in prices.values()):
+            listed = catalog.list_prices()
+            notes.insert(len(regions), _stand_in(listed, regions))
+    return Learned(Market(prices, advised.bands, listed=listed), tuple(notes), exit_code)
+
+
+_AWS = "AWS's price list, and EC2's Spot price history of now"
+
+
+def _stand_in(listed: catalog.ListPrices, regions: Sequence[str]) -> str:
+    """Which prices are shown instead of the ones of now."""
+    others = [region for region in regions if region != listed.region]
+    elsewhere = f" Those of {' and '.join(others)} differ: here they only give an order." if others else ""
+    return (
+        f"On-demand's come with SpotRelay: those of {listed.region} on {listed.origin.date}, which may be"
+        f" out of date.{elsewhere} Spot's change daily, and don't come with it; --prices takes your own."
+    )
 
 
 def _priced(

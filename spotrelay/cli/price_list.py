@@ -1,6 +1,6 @@
 """What services cost in a region, at the prices that AWS tells whoever has credentials.
 
-None come with SpotRelay; docs/decisions/2026-11-23-costs.md says why.
+The catalog's dated copy of list prices isn't used: docs/decisions/2026-11-23-costs.md says why.
 """
 
 from __future__ import annotations

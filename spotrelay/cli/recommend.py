@@ -71,7 +71,7 @@ def recommend(
     region: Regions = None,
     prices: PriceFile = None,
     is_offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody: no prices but given ones, no scores.")
+        bool, typer.Option("--offline", help="Ask nobody: given prices or a dated copy, no scores.")
     ] = False,
     write: Annotated[
         Path | None,
@@ -96,9 +96,10 @@ def recommend(
 
     With --service NAME: which types of a running service earned their place, which to drop and what to add.
 
-    Prices, placement scores and how often EC2 takes Spot instances back are AWS's; without credentials, or
-    with --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
-    by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
+    Prices, placement scores and how often EC2 takes Spot instances back are AWS's. Without credentials, or
+    with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what
+    no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if nothing
+    fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import Asked
     from spotrelay.cli.naming import EXIT_INVALID, BadInputError
@@ -259,8 +260,8 @@ def _answer(
         told_scores, note = scores([choice.name for choice in advice.choices], named.names, where)
         advice = replace(advice, market=replace(found.market, scores=told_scores))
         notes.append(note)
-    if wanted.budget_usd is not None and not advice.is_priced:
-        notes.append("The budget couldn't be applied: no price is known.")
+    if wanted.budget_usd is not None and not advice.is_affordability_known:
+        notes.append(f"The budget couldn't be applied: no price in {' or '.join(named.names)} is known.")
     if write is not None:
         from spotrelay.cli.written import write_into
 
@@ -337,10 +338,16 @@ def _section(title: str, lines: Iterable[str]) -> None:
 def _table(advice: Advice) -> list[str]:
     """One line for each type; prices and risks where any is known."""
     unit = next((choice.bound.unit for choice in advice.choices if choice.bound), "tokens/s")
-    several = len(advice.question.regions) > 1
+    market, regions = advice.market, advice.question.regions
+    several = len(regions) > 1 and market.listed is None
+    is_spot_known = any(choice.price.spot is not None for choice in advice.choices)
     head = ["", "TYPE", "GPUS", "vCPU", "HOST GiB", f"{unit.upper()} <=", "LOAD s >=", "ZONES"]
     if advice.is_priced:
-        head += ["SPOT USD/h", "ON-DEMAND", f"M {unit.removesuffix('/s').upper()}/USD <="]
+        head += ["SPOT USD/h"] * is_spot_known
+        # Another region's price isn't this one's: the heading says whose it is.
+        is_elsewhere = market.listed and any(choice.price.is_elsewhere for choice in advice.choices)
+        head += [f"IN {market.listed.region}" if market.listed and is_elsewhere else "ON-DEMAND"]
+        head += [f"M {unit.removesuffix('/s').upper()}/USD <="]
     is_advised = any(choice.band for choice in advice.choices)
     if is_advised:
         head += ["INTERRUPTED IN 30 d", "SAVES"]
@@ -350,7 +357,8 @@ def _table(advice: Advice) -> list[str]:
     for number, choice in enumerate(advice.choices, 1):
         row = [f"{number}", *_row(choice)]
         if advice.is_priced:
-            row += [_usd(choice.price.spot), _usd(choice.price.on_demand), _millions(choice.per_usd)]
+            row += [_usd(choice.price.spot)] * is_spot_known
+            row += [_usd(choice.price.on_demand), _millions(choice.per_usd)]
         if is_advised:
             row += [str(choice.band), f"{choice.band.savings}%"] if choice.band else [UNKNOWN, UNKNOWN]
         rows.append([*row, choice.region] if several else row)

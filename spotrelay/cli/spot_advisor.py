@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from spotrelay.advice.interruptions import MOST_BYTES, URL, Band, UnreadableAdvisorError, bands
+from spotrelay.advice.interruptions import BUCKET, KEY, MOST_BYTES, URL, Band, UnreadableAdvisorError, bands
 
 FRESH = timedelta(days=1)
 """It is about thirty days, and AWS renews it a few times a day: younger than this, the kept copy will do."""
 
 TIMEOUT_S = 10
 
-FILE = "spot-advisor-data.json"
+FILE = KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,15 @@ def advisor(
         return Advisor(note=f"{why}: how often EC2 takes instances back isn't shown.")
     _keep(path, text)
     return Advisor(found, f"Spot Instance Advisor: read now from {URL}.")
+
+
+def advisor_at(endpoint: str) -> Advisor:
+    """What stands in for AWS has in its bucket: never kept, and nothing of AWS's own in its place."""
+    url = f"{endpoint.rstrip('/')}/{BUCKET}/{KEY}"
+    try:
+        return Advisor(bands(downloaded(url)), f"Spot Instance Advisor: read now from {url}.")
+    except (OSError, UnreadableAdvisorError) as error:
+        return Advisor(note=f"Spot Instance Advisor: none at {url} ({_why(error)}).")
 
 
 def _why(error: Exception) -> str:

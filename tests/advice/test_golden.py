@@ -11,7 +11,8 @@ import pytest
 
 from spotrelay.advice.fitting import Cause
 from spotrelay.advice.memory import Phase
-from spotrelay.advice.ranking import Rank
+from spotrelay.advice.ranking import Market, Rank
+from spotrelay.catalog import list_prices
 
 from .questions import advised, asked, bounds, groups, names, why_not
 
@@ -44,6 +45,30 @@ def test_llama_3_8b_in_bf16() -> None:
     assert why_not(advice, "p4d.24xlarge") == "A100:8 has 320 GiB, where A10G:1 of 22 is enough"
     # 22.35 - 18.95 = 3.4 GiB are left, of 1 GiB for a request.
     assert advice.choices[0].fit.further_requests(need) == 3
+
+
+def test_llama_3_8b_by_list_prices() -> None:
+    """What a USD buys at most, at on-demand's price in us-east-1 of 2026-02-09.
+
+    A10G 37.36 x 3600 / 1.212 = 110,970 tokens, L40S 53.80 x 3600 / 1.861 = 104,070, L4 18.68 x 3600 /
+    0.9776 = 68,790. So g5.2xlarge is before g6e.xlarge, and that before g6e.2xlarge (86,380), g5.4xlarge
+    (82,820) and g6.2xlarge. gr6.8xlarge costs 2.4464, which is more than 2.5 times 0.9776. By speed g6e is
+    first, as the source documents have it.
+    """
+    listed = Market(listed=list_prices())
+    advice = advised(listed, model="llama3-8b")
+    expected = {
+        "g5.2xlarge": 110_970,
+        "g6e.xlarge": 104_070,
+        "g6e.2xlarge": 86_380,
+        "g5.4xlarge": 82_820,
+        "g6.2xlarge": 68_790,
+    }
+    assert names(advice)[:5] == list(expected)
+    assert {c.name: c.per_usd for c in advice.choices[:5]} == pytest.approx(expected, abs=10)
+    assert why_not(advice, "gr6.8xlarge").startswith("L4:1 like g6.2xlarge at 2.5 times the price")
+    assert "at 22.5 times the price of g6.2xlarge" in why_not(advice, "p4d.24xlarge")  # 21.957642 / 0.9776
+    assert groups(advised(listed, Rank.SPEED, model="llama3-8b"))[:3] == ["L40S:1", "A10G:1", "L4:1"]
 
 
 def test_llama_3_8b_for_sixteen_long_requests_at_once() -> None:

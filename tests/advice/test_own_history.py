@@ -137,6 +137,7 @@ def test_accelerators_with_as_much_memory_are_added() -> None:
     assert lines[0] == nearest
     assert not any("T4" in line or "accelerator L4," in line for line in lines)
     assert len(lines) == 3
+    assert not any("H100" in line for line in lines), "far larger, and far dearer"
     named = Requirements(instance_types=("g6.xlarge",), accelerators=ASKED.accelerators, arch="x86_64")
     assert said(day(0), asked=named).add == ()
     assert said(day(0), asked=Requirements(instance_types=("g6.xlarge",))).add == ()

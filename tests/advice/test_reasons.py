@@ -7,6 +7,7 @@ import json
 from spotrelay.advice.advising import advise, what_would
 from spotrelay.advice.ranking import Market, Price, Rank
 from spotrelay.advice.reasons import document, order, why_in, why_out, widening
+from spotrelay.catalog import list_prices
 
 from .questions import NOTHING_KNOWN, REGION, advised, asked, names
 
@@ -33,7 +34,10 @@ def test_every_type_that_is_out_is_named_or_counted_in_one_line() -> None:
     advice = advised(model="llama3-8b")
     lines = why_out(advice.outs)
     assert len(lines) < 30
-    assert "g5.12xlarge, g5.24xlarge, g5.48xlarge: 4 or 8 A10G, of which 1 would be used." in lines
+    assert "p3dn.24xlarge: V100 (Volta) has no BF16 in hardware." in lines
+    (several,) = [line for line in lines if "would be used" in line]
+    assert several.startswith("g5.12xlarge, g5.24xlarge, g5.48xlarge, ")
+    assert several.endswith(" more: 2, 4 or 8 GPUs, of which 1 would be used.")
     assert "g5.16xlarge: 64 vCPU with the same A10G:1 as g5.2xlarge, which has 8." in lines
     told = sum(line.split(": ")[0].count(",") + 1 for line in lines)
     more = sum(int(line.split(": ")[0].split(" and ")[1].split()[0]) for line in lines if " more: " in line)
@@ -41,6 +45,25 @@ def test_every_type_that_is_out_is_named_or_counted_in_one_line() -> None:
     small = why_out(advised(model="llama3-405b").outs)
     assert "g7e.2xlarge, g7e.4xlarge, g7e.8xlarge, g7e.12xlarge, g7e.24xlarge and 1 more:" in "\n".join(small)
     assert any(line.endswith("even 8 RTX-PRO-6000 have 768.0 GiB.") for line in small)
+
+
+def test_a_line_for_several_types_is_true_of_each() -> None:
+    """GPUs of one kind keep its name; of several hosts with the same GPUs the cheapest speaks for all."""
+    many = why_out(advised(model="llama3-70b", precision="fp8").outs)
+    assert (
+        "g7e.12xlarge, g7e.24xlarge, g7e.48xlarge: 2, 4 or 8 RTX-PRO-6000, of which 1 would be used." in many
+    )
+    assert "g5.48xlarge, g6.48xlarge, g6e.48xlarge, g7.48xlarge: 8 GPUs, of which 4 would be used." in many
+    listed = Market(listed=list_prices())
+    large = why_out(advised(listed, model="llama3-8b").outs)
+    reason = "RTX-PRO-6000:1 has 96 GiB, where A10G:1 of 22 is enough, at 3.4 times the price of g6.2xlarge"
+    assert f"g7e.2xlarge, g7e.4xlarge, g7e.8xlarge: {reason}, or more." in large
+    assert (
+        f"p5.4xlarge: {reason.replace('RTX-PRO-6000:1 has 96', 'H100:1 has 80').replace('3.4', '7.0')}."
+        in large
+    )
+    counted = why_out(advised(model_memory="600GB", gpus=8, phase="training").outs)
+    assert [line for line in counted if line.endswith(" more: 1, 2 or 4 GPUs, where 8 are asked for.")]
 
 
 def test_pools_are_counted_and_what_would_add_some_is_named() -> None:
@@ -59,6 +82,12 @@ def test_the_order_is_told() -> None:
     assert order(advised(model="llama3-8b")).startswith("No price is known")
     known = Market({(REGION, "g5.2xlarge"): Price(1.2)})
     assert order(advised(known, model="llama3-8b")).startswith("Ranked by what a USD buys at most, of tokens")
+    copy = list_prices()
+    listed = f"at on-demand's list price in us-east-1 on {copy.origin.date}."
+    assert order(advised(Market(listed=copy), model="llama3-8b")).endswith(f"of tokens: {listed}")
+    spot = Market({(REGION, "g5.2xlarge"): Price(None, 0.5)}, listed=copy)
+    mixed = order(advised(spot, model="llama3-8b"))
+    assert mixed.endswith(f"at Spot's price where it is known, and {listed[3:-1]} elsewhere.")
     assert order(advised(rank=Rank.SPEED, model="llama3-8b")).startswith("Ranked by the bound")
 
 
@@ -83,3 +112,8 @@ def test_as_json_everything_is_said() -> None:
     assert told["need"]["host_memory_gib"] == "17+"
     assert {row["cause"] for row in told["not_recommended"]} >= {"host", "many", "large", "maker", "arch"}
     assert told["pools"] == 62
+    assert told["list_prices"] is None
+    copied = document(advised(Market(listed=list_prices()), model="llama3-8b"))
+    assert copied["list_prices"]["region"] == "us-east-1"
+    assert copied["list_prices"]["licence"] == "Apache-2.0"
+    assert copied["recommended"][0]["on_demand_usd"] == 1.212

@@ -112,3 +112,12 @@ def test_bad_input_is_one_line_with_the_remedy(arguments: tuple[str, ...], expec
     assert (code, out) == (2, "")
     assert expected in err
     assert err.count("\n") == 1
+
+
+def test_a_list_price_stands_in_in_its_own_region_only(prices: Path) -> None:
+    """On-demand's of the copy; nothing elsewhere, where prices differ."""
+    own = json.loads(run(*PAIR, "--json")[1])
+    assert own["on_demand"]["usd_per_hour"] == pytest.approx(21.957642)
+    assert own["spot"]["usd_per_hour"] is None
+    elsewhere = json.loads(run(*PAIR[:-1], "us-west-2", "--json")[1])
+    assert elsewhere["on_demand"]["usd_per_hour"] is None

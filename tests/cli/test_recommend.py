@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from spotrelay.advice.interruptions import Band
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.scores import Scores
+from spotrelay.catalog import list_prices
 from spotrelay.cli import spot_advisor
 from spotrelay.cli.app import app
 from spotrelay.cli.spot_advisor import FILE, Advisor, advisor
@@ -62,10 +63,14 @@ def test_offline_it_answers_with_reasons() -> None:
     assert (code, err) == (0, "")
     assert out.startswith("It needs 18.9 GiB of GPU memory, and 17+ GiB of the host's:\n  weights 15.0 GiB")
     assert " 1  g5.2xlarge " in out
-    assert "USD" not in out.split("Why")[0].split("TYPE")[1]
-    assert "g5.12xlarge, g5.24xlarge, g5.48xlarge: 4 or 8 A10G, of which 1 would be used." in out
+    date = list_prices().origin.date
+    assert f"of tokens: at on-demand's list price in us-east-1 on {date}." in out
+    assert "ON-DEMAND  M TOKENS/USD <=" in out
+    assert "SPOT USD/h" not in out
+    assert "2, 4 or 8 GPUs, of which 1 would be used." in out
     assert "62 capacity pools in us-east-1" in out
-    assert "Prices: not asked, and none come with SpotRelay" in out
+    assert f"Prices: not asked. On-demand's come with SpotRelay: those of us-east-1 on {date}" in out
+    assert "they only give an order" not in out
     assert "Spot Instance Advisor: not asked, and there is no kept copy." in out
 
 
@@ -202,9 +207,29 @@ def test_without_a_region_it_says_which_one_it_is_about(monkeypatch: pytest.Monk
     assert "mars-1 has no type with a GPU in the catalog" in run("--params", "8B", "--offline")[1]
 
 
-def test_a_budget_without_prices_is_told() -> None:
+def test_in_another_region_the_copys_prices_only_give_an_order() -> None:
+    """They aren't shown as its own, and no budget is held against them; in their own region one is."""
+    asked = ("--model", "llama3-8b", "--budget", "1/h", "--offline")
+    out = run(*asked, "--region", "eu-central-1")[1]
+    assert "IN us-east-1  M TOKENS/USD <=" in out
+    assert "ON-DEMAND" not in out
+    assert "Those of eu-central-1 differ: here they only give an order." in out
+    assert "The budget couldn't be applied: no price in eu-central-1 is known." in out
+    assert " 1  g5.2xlarge " in out
+    own = run(*asked, *OFFLINE)[1]
+    assert "The budget couldn't be applied" not in own
+    assert "1.212 USD an hour, where the budget is 1." in own
+    both = run(*asked, "--region", "eu-central-1", "--region", "us-east-1")[1]
+    assert "1.212 USD an hour, where the budget is 1." in both, "a type counts where its price is known"
+    assert "CHEAPEST IN" not in both
+
+
+def test_a_budget_without_prices_is_told(tmp_path: Path) -> None:
     """It can't be applied."""
-    assert "The budget couldn't be applied" in run("--params", "8B", "--budget", "1/h", *OFFLINE)[1]
+    file = tmp_path / "prices.json"
+    file.write_text('{"p5.48xlarge": {"spot_usd": 1}}', encoding="utf-8")
+    asked = ("--params", "8B", "--budget", "1/h", "--prices", str(file), *OFFLINE)
+    assert "The budget couldn't be applied" in run(*asked)[1]
 
 
 @pytest.fixture
@@ -261,11 +286,13 @@ def test_without_credentials_the_rest_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert (code, err) == (3, "")
     assert " 1  g5.2xlarge" in out
     assert "Prices in us-east-1: unknown; no AWS credentials" in out
+    assert "On-demand's come with SpotRelay: those of us-east-1 on " in out
+    assert "at on-demand's list price in us-east-1 on " in out
     assert "Placement score" not in out
 
 
 def test_a_missing_permission_is_named(aws: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spot prices that came before are shown all the same."""
+    """Spot prices that came before are shown all the same, beside the copy's on-demand prices."""
 
     def refuse(*_: Any) -> float:
         answer: Any = {"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}
@@ -276,7 +303,8 @@ def test_a_missing_permission_is_named(aws: dict[str, Any], monkeypatch: pytest.
     assert code == 3
     assert "missing pricing:GetProducts" in out
     (best,) = [line for line in out.splitlines() if line.startswith(" 1  ")]
-    assert best.split()[8:10] == ["0.500", "?"]
+    assert best.split()[8:10] == ["0.500", "1.212"]
+    assert "at Spot's price where it is known, and on-demand's list price in us-east-1 on " in out
 
 
 def test_a_score_that_is_denied_is_no_end(aws: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

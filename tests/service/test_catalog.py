@@ -93,6 +93,31 @@ def test_the_data_says_where_it_comes_from_and_when() -> None:
     assert date.fromisoformat(origin.date) >= date(2026, 11, 1)
 
 
+def test_list_prices_say_of_what_day_and_region_they_are() -> None:
+    """With licence and source; all are of types with an accelerator. Three beside AWS's page of that time."""
+    found = catalog.list_prices()
+    assert "karpenter-provider-aws" in found.origin.source
+    assert (found.origin.licence, found.region) == ("Apache-2.0", "us-east-1")
+    assert date(2026, 2, 9) <= date.fromisoformat(found.origin.date)
+    assert found.usd.keys() <= {type_.name for type_ in catalog.all_types() if type_.accelerator}
+    assert len(found.usd) >= 68
+    assert [found.usd[name] for name in ("g5.xlarge", "g6e.xlarge", "p5.48xlarge")] == [1.006, 1.861, 55.04]
+
+
+def test_list_prices_are_read_from_karpenters_file() -> None:
+    """Those of the types that are asked for; another file is refused."""
+    text = (
+        "// generated at 2026-02-09T13:43:35Z for us-east-1\n\n"
+        '\t\t"c5.large": 0.085000, "g5.xlarge": 1.006000,\n\t\t"p6-b200.48xlarge": 113.932800,\n'
+    )
+    found = refresh.listed(text, ["g5.xlarge", "p6-b200.48xlarge", "g7.2xlarge"])
+    assert (found["date"], found["region"], found["licence"]) == ("2026-02-09", "us-east-1", "Apache-2.0")
+    assert found["usd_per_hour"] == {"g5.xlarge": 1.006, "p6-b200.48xlarge": 113.9328}
+    for other in ("package pricing", text.replace("generated", "made"), text.split("\n")[0]):
+        with pytest.raises(ValueError, match="no prices"):
+            refresh.listed(other, ["g5.xlarge"])
+
+
 @pytest.mark.parametrize(
     ("name", "accelerator", "count", "vcpus", "memory_gib"),
     [

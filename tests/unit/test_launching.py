@@ -163,6 +163,19 @@ def test_each_fifth_return_to_spot_asks_low_zones_too() -> None:
     assert asked(world)[1:] == [{B5, B6}, {A5, A6}]
 
 
+def test_of_several_replicas_one_at_its_fifth_try_is_enough() -> None:
+    """They are asked for together, and were refused at different times: all at once might never come."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
+    scores = {"us-east-1a": timing.LOW_SCORE}
+    world.store.note_survey(
+        Survey("demo", demo_spec().asked, world.clock.now(), demo_spec().pools, scores=scores)
+    )
+    order = ordered(world, 2, attempts=timing.LOW_SCORE_EVERY)
+    late = replace(order.create[0], attempts=timing.LOW_SCORE_EVERY + 2)
+    assert launch(world, replace(order, create=(late, order.create[1]))) == 2
+    assert asked(world) == [{B5, B6}, {A5, A6}]
+
+
 @pytest.mark.parametrize(
     ("fallback", "is_last_resort", "requests"),
     [(True, False, 1), (True, True, 2), (False, False, 2)],

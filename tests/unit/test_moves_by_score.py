@@ -323,8 +323,12 @@ def test_a_move_that_is_lost_leaves_what_was_to_move() -> None:
 # Low scores and launches.
 
 
-def test_low_scores_alone_hold_spot_back_for_minutes_not_for_hours() -> None:
-    """Where only a zone with a low score has Spot, EC2 is asked for it there about every five minutes."""
+@pytest.mark.parametrize("others_after_s", [[], [100.0, 250.0]])
+def test_low_scores_alone_hold_spot_back_for_minutes_not_for_hours(others_after_s: list[float]) -> None:
+    """Where only a zone with a low score has Spot, EC2 is asked for it there about every five minutes.
+
+    However many wait for it, and however far apart their tries are.
+    """
     world, controller = serving()
     low = {Offering(p, SPOT) for p in (A5, A6)}
     scores = {"us-east-1a": 1, "us-east-1b": 9}
@@ -332,11 +336,15 @@ def test_low_scores_alone_hold_spot_back_for_minutes_not_for_hours() -> None:
         Survey("demo", demo_spec().asked, world.clock.now(), demo_spec().pools, scores=scores)
     )
     dry(world, SPOT)
-    lost = active(world)[0]
+    lost, *others = active(world)
     controller.handle([*warn(world, lost), *reclaim(world, lost)])
     began, tries = world.clock.now(), []
+    due = {began + seconds(after_s): other for after_s, other in zip(others_after_s, others, strict=False)}
     while world.clock.now() - began < 4 * HOUR:
         before = len(world.fleet.launches)
+        for at in [at for at in due if at <= world.clock.now()]:
+            other = due.pop(at)
+            controller.handle([*warn(world, other), *reclaim(world, other)])
         settle(world, controller, rounds=1)
         if low & {Offering(p, r.purchase_option) for r in world.fleet.launches[before:] for p in r.pools}:
             tries.append(world.clock.now())

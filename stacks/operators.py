@@ -35,11 +35,7 @@ class Policies:
 
 
 def drill_role(scope: Construct, id_: str) -> iam.Role:
-    """The role that FIS interrupts replicas with: instances of ours, and nothing else.
-
-    FIS finds its targets by a role of its own. Source: AmazonFISServiceRolePolicy,
-    https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonFISServiceRolePolicy.html
-    """
+    """The role that FIS interrupts replicas with: instances of ours, and nothing else."""
     place = _place(Stack.of(scope))
     role = iam.Role(
         scope,
@@ -179,8 +175,17 @@ def drilling(place: Place, role_arn: str) -> tuple[Grant, ...]:
 
 
 def interrupting(place: Place) -> tuple[Grant, ...]:
-    """What FIS may do in a drill."""
+    """What FIS may do in a drill: of AWS's own policy for experiments on EC2 what this action needs.
+
+    Source: AWSFaultInjectionSimulatorEC2Access,
+    https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSFaultInjectionSimulatorEC2Access.html
+    """
     return (
+        Grant(
+            "see the instances that it is to interrupt; AWS offers no narrower resource for that",
+            ("ec2:DescribeInstances",),
+            ("*",),
+        ),
         Grant(
             "interrupt instances of ours",
             ("ec2:SendSpotInstanceInterruptions",),

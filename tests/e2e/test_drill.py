@@ -30,7 +30,8 @@ def rehearsing(stand: Stand) -> Iterator[Stand]:
         yield stand
         return
     trust = {"Effect": "Allow", "Principal": {"Service": "fis.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    grant = {"Effect": "Allow", "Action": "ec2:SendSpotInstanceInterruptions", "Resource": "*"}
+    may = ["ec2:DescribeInstances", "ec2:SendSpotInstanceInterruptions"]
+    grant = {"Effect": "Allow", "Action": may, "Resource": "*"}
     role = iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
     iam.put_role_policy(RoleName=ROLE, PolicyName="p", PolicyDocument=json.dumps({"Statement": [grant]}))
     claim["drill_role"] = role["Role"]["Arn"]

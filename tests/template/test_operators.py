@@ -97,7 +97,7 @@ def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> Non
 
 
 def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) -> None:
-    """To FIS alone, which may assume it for this account; it interrupts instances with our tag, no more."""
+    """To FIS alone, which may assume it for this account; it sees instances and interrupts those with our tag."""
     (lent,) = of_action(control_plane, "DrillPolicy", "iam:PassRole")
     assert lent["Condition"] == {"StringEquals": {"iam:PassedToService": "fis.amazonaws.com"}}
     role = refers_to(lent["Resource"])
@@ -105,7 +105,8 @@ def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) ->
     (trust,) = control_plane.all("AWS::IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    (may,) = control_plane.statements(role)
+    sees, may = control_plane.statements(role)
+    assert (as_list(sees["Action"]), sees["Resource"]) == (["ec2:DescribeInstances"], "*")
     assert as_list(may["Action"]) == ["ec2:SendSpotInstanceInterruptions"]
     assert flat(may["Resource"]) == "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*"
     assert may["Condition"] == OURS

@@ -97,7 +97,7 @@ def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> Non
 
 
 def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) -> None:
-    """To FIS alone, which may assume it for this account; it sees instances and interrupts those with our tag."""
+    """To FIS alone, which may assume it for this account; it interrupts instances with our tag, no more."""
     (lent,) = of_action(control_plane, "DrillPolicy", "iam:PassRole")
     assert lent["Condition"] == {"StringEquals": {"iam:PassedToService": "fis.amazonaws.com"}}
     role = refers_to(lent["Resource"])

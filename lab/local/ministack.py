@@ -498,6 +498,7 @@ class MiniStack:
                     data.get("MetricDataQueries") or (),
                     cloudwatch._parse_ts(data.get("StartTime")),
                     cloudwatch._parse_ts(data.get("EndTime")),
+                    now=time.time(),
                     is_ascending=data.get("ScanBy") == "TimestampAscending",
                     points=self.data_points,
                     statistic=self.statistic,

@@ -25,6 +25,9 @@ INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
 
 FIS = "fis.amazonaws.com"
 
+DASHBOARDS = "spotrelay-"
+"""How the names of our dashboards begin: see `core.names`."""
+
 
 @dataclass(frozen=True)
 class Policies:
@@ -59,12 +62,13 @@ def policies(
     log_groups: Sequence[logs.ILogGroup],
     drill_role: iam.Role,
     widget_arn: str,
+    dead_letter_arns: Sequence[str],
 ) -> Policies:
     """Both policies. A drill looks, too, at what it did."""
     of = Construct(scope, "Operators")
     place = _place(Stack.of(scope), table_arn)
     groups = [group.log_group_arn for group in log_groups]
-    operator = looking(place, groups, widget_arn)
+    operator = looking(place, groups, widget_arn, dead_letter_arns)
     drill = drilling(place, drill_role.role_arn)
     made = Policies(
         iam.ManagedPolicy(
@@ -80,18 +84,24 @@ def policies(
             statements=[grant.statement() for grant in (*operator, *drill)],
         ),
     )
-    as_nag = looking(AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn)
+    as_nag = looking(
+        AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
+    )
     _acknowledge(made.operator, as_nag)
     _acknowledge(made.drill, (*as_nag, *drilling(AS_NAG_WRITES, "")))
     return made
 
 
-def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[Grant, ...]:
-    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call."""
+def looking(
+    place: Place, log_groups: Sequence[str], widget_arn: str, dead_letter_arns: Sequence[str]
+) -> tuple[Grant, ...]:
+    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call, what
+    CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
+    """
     return (
         Grant(
             "find the control plane and the services",
-            ("ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath"),
+            ("ssm:GetParameters", "ssm:GetParametersByPath"),
             tuple(place.arn("ssm", name) for name in PARAMETERS),
         ),
         Grant(
@@ -105,10 +115,12 @@ def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[G
             (
                 "cloudwatch:DescribeAlarms",
                 "cloudwatch:GetMetricData",
-                "ec2:DescribeInstances",
+                "cloudwatch:ListDashboards",
                 "ec2:DescribeSpotPriceHistory",
                 "elasticloadbalancing:DescribeLoadBalancers",
-                "elasticloadbalancing:DescribeTargetHealth",
+                "lambda:GetAccountSettings",
+                "lambda:ListEventSourceMappings",
+                "logs:GetQueryResults",
                 "pricing:GetProducts",
             ),
             ("*",),
@@ -119,7 +131,19 @@ def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[G
             place.ec2("instance"),
             ONLY_OUR_RESOURCES,
         ),
-        Grant("read the functions' decisions", ("logs:FilterLogEvents",), tuple(log_groups)),
+        Grant(
+            "read the functions' decisions", ("logs:FilterLogEvents", "logs:StartQuery"), tuple(log_groups)
+        ),
+        Grant(
+            "see our dashboards",
+            ("cloudwatch:GetDashboard",),
+            (place.arn("cloudwatch", f"dashboard/{DASHBOARDS}*", region=""),),
+        ),
+        Grant(
+            "read what was set aside, as the alarms for that say",
+            ("sqs:ReceiveMessage",),
+            tuple(dead_letter_arns),
+        ),
         Grant(
             "see a dashboard's table of replicas, which CloudWatch asks for in the looker's name",
             ("lambda:InvokeFunction",),

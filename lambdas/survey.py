@@ -43,5 +43,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
     What fails is raised: Lambda tries again. Both can be repeated.
     """
     with telemetry.invocation(context):
-        surveying().on_event(event)
-        ledger().on_event(event)
+        try:
+            surveying().on_event(event)
+        finally:
+            # Whatever keeps one service from being surveyed, all have their days.
+            ledger().on_event(event)

@@ -314,6 +314,9 @@ class ControlPlaneStack(Stack):
             log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
             drill_role=drill_role,
             widget_arn=widget.function.function_arn,
+            dead_letter_arns=[
+                queue.queue_arn for queue in (signals.dead_letters, ticks.dead_letters, undelivered)
+            ],
         )
         board = dashboard(
             self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]

@@ -24,6 +24,10 @@ PERIOD_S = 60
 SURVEY_PERIOD_S = 3600
 """A survey's: shorter ones would leave nothing but single points."""
 
+PERIODS = cloudwatch.PeriodOverride.INHERIT
+"""As each widget says. Otherwise CloudWatch takes those that suit the board's range: five minutes for the
+numbers of now, which would show what is over, and for the surveys' hours, which would be single points."""
+
 BLOCKED_TITLE = "Launches that EC2 refuses until somebody mends the cause"
 
 HALF, FULL = 12, 24
@@ -45,6 +49,7 @@ def dashboard(
         id_,
         dashboard_name=fleet_dashboard_name(Stack.of(scope).region),
         default_interval=Duration.hours(12),
+        period_override=PERIODS,
     )
     board.add_widgets(
         cloudwatch.AlarmStatusWidget(

@@ -25,6 +25,9 @@ INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
 
 FIS = "fis.amazonaws.com"
 
+DASHBOARDS = "spotrelay-"
+"""How the names of our dashboards begin: see `core.names`."""
+
 
 @dataclass(frozen=True)
 class Policies:
@@ -35,11 +38,7 @@ class Policies:
 
 
 def drill_role(scope: Construct, id_: str) -> iam.Role:
-    """The role that FIS interrupts replicas with: instances of ours, and nothing else.
-
-    FIS finds its targets by a role of its own. Source: AmazonFISServiceRolePolicy,
-    https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonFISServiceRolePolicy.html
-    """
+    """The role that FIS interrupts replicas with: instances of ours, and nothing else."""
     place = _place(Stack.of(scope))
     role = iam.Role(
         scope,
@@ -63,12 +62,13 @@ def policies(
     log_groups: Sequence[logs.ILogGroup],
     drill_role: iam.Role,
     widget_arn: str,
+    dead_letter_arns: Sequence[str],
 ) -> Policies:
     """Both policies. A drill looks, too, at what it did."""
     of = Construct(scope, "Operators")
     place = _place(Stack.of(scope), table_arn)
     groups = [group.log_group_arn for group in log_groups]
-    operator = looking(place, groups, widget_arn)
+    operator = looking(place, groups, widget_arn, dead_letter_arns)
     drill = drilling(place, drill_role.role_arn)
     made = Policies(
         iam.ManagedPolicy(
@@ -84,18 +84,24 @@ def policies(
             statements=[grant.statement() for grant in (*operator, *drill)],
         ),
     )
-    as_nag = looking(AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn)
+    as_nag = looking(
+        AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
+    )
     _acknowledge(made.operator, as_nag)
     _acknowledge(made.drill, (*as_nag, *drilling(AS_NAG_WRITES, "")))
     return made
 
 
-def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[Grant, ...]:
-    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call."""
+def looking(
+    place: Place, log_groups: Sequence[str], widget_arn: str, dead_letter_arns: Sequence[str]
+) -> tuple[Grant, ...]:
+    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call, what
+    CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
+    """
     return (
         Grant(
             "find the control plane and the services",
-            ("ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath"),
+            ("ssm:GetParameters", "ssm:GetParametersByPath"),
             tuple(place.arn("ssm", name) for name in PARAMETERS),
         ),
         Grant(
@@ -109,10 +115,12 @@ def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[G
             (
                 "cloudwatch:DescribeAlarms",
                 "cloudwatch:GetMetricData",
-                "ec2:DescribeInstances",
+                "cloudwatch:ListDashboards",
                 "ec2:DescribeSpotPriceHistory",
                 "elasticloadbalancing:DescribeLoadBalancers",
-                "elasticloadbalancing:DescribeTargetHealth",
+                "lambda:GetAccountSettings",
+                "lambda:ListEventSourceMappings",
+                "logs:GetQueryResults",
                 "pricing:GetProducts",
             ),
             ("*",),
@@ -123,7 +131,19 @@ def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[G
             place.ec2("instance"),
             ONLY_OUR_RESOURCES,
         ),
-        Grant("read the functions' decisions", ("logs:FilterLogEvents",), tuple(log_groups)),
+        Grant(
+            "read the functions' decisions", ("logs:FilterLogEvents", "logs:StartQuery"), tuple(log_groups)
+        ),
+        Grant(
+            "see our dashboards",
+            ("cloudwatch:GetDashboard",),
+            (place.arn("cloudwatch", f"dashboard/{DASHBOARDS}*", region=""),),
+        ),
+        Grant(
+            "read what was set aside, as the alarms for that say",
+            ("sqs:ReceiveMessage",),
+            tuple(dead_letter_arns),
+        ),
         Grant(
             "see a dashboard's table of replicas, which CloudWatch asks for in the looker's name",
             ("lambda:InvokeFunction",),
@@ -179,8 +199,17 @@ def drilling(place: Place, role_arn: str) -> tuple[Grant, ...]:
 
 
 def interrupting(place: Place) -> tuple[Grant, ...]:
-    """What FIS may do in a drill."""
+    """What FIS may do in a drill: of AWS's own policy for experiments on EC2 what this action needs.
+
+    Source: AWSFaultInjectionSimulatorEC2Access,
+    https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSFaultInjectionSimulatorEC2Access.html
+    """
     return (
+        Grant(
+            "see the instances that it is to interrupt; AWS offers no narrower resource for that",
+            ("ec2:DescribeInstances",),
+            ("*",),
+        ),
         Grant(
             "interrupt instances of ours",
             ("ec2:SendSpotInstanceInterruptions",),

@@ -14,7 +14,7 @@ from constructs import Construct
 from spotrelay.core.names import WIDGET_FUNCTION, Metric, service_dashboard_name
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, ours
-from stacks.dashboard import DAY, FULL, HALF, SURVEY_PERIOD_S
+from stacks.dashboard import DAY, FULL, HALF, PERIODS, SURVEY_PERIOD_S
 from stacks.entrance import Entrance
 
 NUMBERS_HEIGHT, GRAPH_HEIGHT, TABLE_HEIGHT = 4, 6, 9
@@ -37,6 +37,7 @@ def service_dashboard(
         id_,
         dashboard_name=service_dashboard_name(service.name, Stack.of(scope).region),
         default_interval=Duration.hours(12),
+        period_override=PERIODS,
     )
     of = _Of(service.name)
     board.add_widgets(*_numbers(of))

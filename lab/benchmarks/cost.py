@@ -165,10 +165,10 @@ class WeighedTable(Table):
         return found
 
     def query(
-        self, partition: str, *, newest_first: bool = False, limit: int | None = None
+        self, partition: str, *, start: str = "", newest_first: bool = False, limit: int | None = None
     ) -> list[tuple[Key, Values]]:
         """See `Table`."""
-        found = super().query(partition, newest_first=newest_first, limit=limit)
+        found = super().query(partition, start=start, newest_first=newest_first, limit=limit)
         self._calls["dynamodb"] += 1
         self._usage.reads += _read_units(sum(_size(item) for _, item in found))
         return found

@@ -66,8 +66,8 @@ class MachineRoom(Protocol):
     def stop(self, instance_id: str) -> None:
         """Kill it, and drop its disk."""
 
-    def said(self, instance_id: str) -> bytes:
-        """All that it wrote to its console."""
+    def on_console(self, instance_id: str, *, latest: bool) -> bytes:
+        """What its console shows now, or showed when it came to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +304,9 @@ class EmulatedCloud:
         """
         self._machines.resume(self._booted_one(instance_id).id)
 
-    def console_output(self, instance_id: str) -> bytes:
-        """All that the instance wrote to its console."""
-        return self._machines.said(instance_id)
+    def console_output(self, instance_id: str, *, latest: bool) -> bytes:
+        """What the instance's console shows, now or when it came to run."""
+        return self._machines.on_console(instance_id, latest=latest)
 
     def let_die(self, code: str, count: int) -> None:
         """The next instances end while they are pending, as they do when a disk can't be made.

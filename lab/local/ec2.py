@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
+from lab.local.catalog import instance_types
 from lab.local.context import (
     AWS_TAG_PREFIX,
     Context,
@@ -209,10 +210,18 @@ def describe_spot_instance_requests(context: Context) -> Result:
 
 
 def get_console_output(context: Context) -> Result:
-    """The end of what one instance said; empty while it has said nothing, as on EC2 in its first minutes."""
+    """The end of what one instance said; empty while it has said nothing, as on EC2 in its first minutes.
+
+    Older types than Nitro's know only what was there when the instance came to run.
+    """
     (instance,) = _by_ids(context, [context.params["InstanceId"]])
     context.require("ec2:GetConsoleOutput", instance.arn, _conditions(instance))
-    said = context.cloud.console_output(instance.id)[-CONSOLE_BYTES:]
+    latest = bool(context.params.get("Latest"))
+    if latest and instance_types().get(instance.instance_type, {}).get("Hypervisor") == "xen":
+        raise AwsError(
+            "UnsupportedOperation", "This instance type does not support retrieving the latest console logs."
+        )
+    said = context.cloud.console_output(instance.id, latest=latest)[-CONSOLE_BYTES:]
     output = {"Output": base64.b64encode(said).decode()} if said else {}
     return {"InstanceId": instance.id, "Timestamp": datetime.now(UTC), **output}
 

@@ -252,6 +252,10 @@ class FaultInjection:
             key = self._ministack.assumed_by(role, "fis.amazonaws.com", experiment.id)
             if key is None:
                 return f"Unable to assume role {role}: it doesn't exist, or doesn't trust fis.amazonaws.com"
+            # It sees with the role what it is to interrupt, by AWSFaultInjectionSimulatorEC2Access.
+            denied = self._ministack.denial_of(key, "ec2:DescribeInstances", "*", {})
+            if denied:
+                return denied
             for instance in found:
                 conditions = resource_tag_conditions(instance.tags)
                 denied = self._ministack.denial_of(

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 COMMANDS = Path(__file__).parent / "commands"
 """What the default image has on its PATH, and this machine may not."""
 
+_KERNEL = "[    0.000000]"
+"""How a line of the kernel's begins."""
+
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 # All instances of a launch template's version have the same, and reading it takes 10 ms, in which nobody
@@ -59,6 +62,8 @@ class Machines:
         self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
         self._halted: set[str] = set()
+        self._consoles: set[str] = set()
+        """Of instances whose service's words reach it."""
         self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
 
     def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
@@ -82,7 +87,9 @@ class Machines:
             self._write_log(instance_id, str(error))
             files = None
         # As EC2's console has it: something, from the first second on.
-        self._write_log(instance_id, f"[    0.000000] {instance_id} boots")
+        self._write_log(instance_id, f"{_KERNEL} {instance_id} boots")
+        if files is not None and files.reach_console:
+            self._consoles.add(instance_id)
         process = None if files is None else self._boot(instance_id, address, directory, files, gpus)
         self._halted.discard(instance_id)
         self._machines[instance_id] = _Machine(directory, process)
@@ -129,10 +136,17 @@ class Machines:
             self.stop(instance_id)
         self._funerals.shutdown()
 
-    def said(self, instance_id: str) -> bytes:
-        """What is in its log; nothing if it has none yet."""
+    def on_console(self, instance_id: str, *, latest: bool) -> bytes:
+        """What its console shows; nothing if it hasn't booted yet.
+
+        The service's words are there if its user data sees to it, and, of an instance that runs, only in
+        the `latest` output: what EC2 keeps otherwise is of the moment when it came to run.
+        """
         path = self.log_path(instance_id)
-        return path.read_bytes() if path.exists() else b""
+        said = path.read_bytes() if path.exists() else b""
+        if instance_id in self._consoles and (latest or instance_id not in self._machines):
+            return said
+        return b"".join(line for line in said.splitlines(keepends=True) if line.startswith(_KERNEL.encode()))
 
     def log_path(self, instance_id: str) -> Path:
         """Where the instance's standard output and error go; absent for an instance that runs nothing."""

@@ -15,6 +15,12 @@ Statistic = Callable[[list[Any], str], float]
 
 MOST_QUERIES = 500
 SHORT_PERIODS = (1, 5, 10, 30)
+
+DAY_S = 86_400
+LEAST_PERIODS = ((63 * DAY_S, 3600), (15 * DAY_S, 300), (3 * 3600, 60))
+"""With a start that is so long ago, a period that is no multiple of this has no values at all
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_MetricStat.html)."""
+
 _STATISTIC = re.compile(r"SampleCount|Average|Sum|Minimum|Maximum|IQM|p\d{1,2}(\.\d+)?|tm\d{1,2}(\.\d+)?")
 
 
@@ -27,6 +33,7 @@ def answer(
     start: float | None,
     end: float | None,
     *,
+    now: float,
     is_ascending: bool,
     points: Points,
     statistic: Statistic,
@@ -51,7 +58,7 @@ def answer(
                 f"The value {id_} for parameter MetricDataQueries.Id doesn't begin with a lowercase letter."
             )
     return [
-        _result(id_, query, start, end, is_ascending, points, statistic)
+        _result(id_, query, start, end, now, is_ascending, points, statistic)
         for id_, query in zip(ids, queries, strict=True)
         if query.get("ReturnData", True)
     ]
@@ -62,6 +69,7 @@ def _result(
     query: Mapping[str, Any],
     start: float,
     end: float,
+    now: float,
     is_ascending: bool,
     points: Points,
     statistic: Statistic,
@@ -80,7 +88,9 @@ def _result(
     dimensions = {d["Name"]: d["Value"] for d in metric.get("Dimensions") or ()}
     by_period: dict[float, list[Point]] = defaultdict(list)
     first = start // period * period  # CloudWatch rounds the start down
-    for point in points(metric["Namespace"], metric["MetricName"], dimensions):
+    least = next((least for age_s, least in LEAST_PERIODS if now - start > age_s), 1)
+    known = points(metric["Namespace"], metric["MetricName"], dimensions) if period % least == 0 else ()
+    for point in known:
         if first <= point["Timestamp"] < end:
             by_period[point["Timestamp"] // period * period].append(point)
     times = sorted(by_period, reverse=not is_ascending)

@@ -498,6 +498,7 @@ class MiniStack:
                     data.get("MetricDataQueries") or (),
                     cloudwatch._parse_ts(data.get("StartTime")),
                     cloudwatch._parse_ts(data.get("EndTime")),
+                    now=time.time(),
                     is_ascending=data.get("ScanBy") == "TimestampAscending",
                     points=self.data_points,
                     statistic=self.statistic,
@@ -729,10 +730,10 @@ class MiniStack:
 
     # --- seeds and the end ---
 
-    def name_resource_of_parameter_paths(self) -> None:
-        """Let IAM see which parameters are asked for, by path or by names; MiniStack doesn't look.
+    def name_resources(self) -> None:
+        """Let IAM see which parameters and whose log's lines are asked for; MiniStack doesn't look, or so.
 
-        Of several names each must be allowed: the one that isn't is what the request is judged by.
+        Of several parameters each must be allowed: the one that isn't is what the request is judged by.
         """
         actions: Any = self._core["iam_actions"]
         enforce, key_of = self._core["iam_evaluator"].enforce, self._core["router"].extract_access_key_id
@@ -756,7 +757,9 @@ class MiniStack:
                         one for one in asked if enforce(key, "ssm:GetParameters", "ssm", REGION, one, {})
                     )
                     return next(denied, asked[0])
-            return str(resource_of(service, method, path, headers, body, *rest))
+            found = str(resource_of(service, method, path, headers, body, *rest))
+            # A log group's lines are in its streams: a policy that names the group alone doesn't allow them.
+            return f"{found}:log-stream:" if service == "logs" and target == "FilterLogEvents" else found
 
         actions.extract_resource_arn = named
 

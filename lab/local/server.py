@@ -108,7 +108,7 @@ async def _run(
 
     ministack = MiniStack()
     ministack.seed_public_parameters(AMI_PARAMETERS)
-    ministack.name_resource_of_parameter_paths()
+    ministack.name_resources()
     ministack.check_parameter_values(why_refused)
     ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)

@@ -47,6 +47,11 @@ class ServiceFiles:
     others: dict[str, str] = field(default_factory=dict)
     """What these two call, by its path below their directory."""
 
+    @property
+    def reach_console(self) -> bool:
+        """Whether what they say is on the instance's console, too: systemd writes it to its journal alone."""
+        return any("/dev/console" in text for text in self.others.values())
+
 
 def parse(user_data: str) -> ServiceFiles | None:
     """Reads user data, plain or in base64 as launch templates carry it.

@@ -34,8 +34,8 @@ class DynamoDays:
 
     def since(self, service: str, first: date) -> Sequence[Day]:
         """See `accounting.ports.Days.since`."""
-        found = [_day_of(item) for _, item in self._table.query(Partition.DAYS + service)]
-        return [day for day in found if day is not None and day.date >= first]
+        kept = self._table.query(Partition.DAYS + service, start=first.isoformat())
+        return [day for day in (_day_of(item) for _, item in kept) if day is not None]
 
 
 def _key(service: str, day: date) -> Key:

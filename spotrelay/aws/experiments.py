@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from botocore.exceptions import BotoCoreError
+
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.ports import PortError
@@ -93,9 +95,16 @@ class Experiments:
                     clientToken=uuid.uuid4().hex, experimentTemplateId=template, tags=dict(tags)
                 )["experiment"]["id"]
             yield str(experiment)
-        finally:
-            with translated():
-                self._fis.delete_experiment_template(id=template)
+        except BaseException:
+            # What went wrong says more than that the template couldn't be deleted either.
+            with suppress(PortError, BotoCoreError):
+                self._delete(template)
+            raise
+        self._delete(template)
+
+    def _delete(self, template: str) -> None:
+        with translated():
+            self._fis.delete_experiment_template(id=template)
 
     def state(self, experiment: str) -> ExperimentState:
         """What became of it so far.
@@ -109,7 +118,7 @@ class Experiments:
 
     def stop(self, experiment: str) -> None:
         """Send no more interruptions. What was warned is taken all the same."""
-        with suppress(PortError), translated():
+        with suppress(PortError, BotoCoreError), translated():
             self._fis.stop_experiment(id=experiment)
 
     @property

@@ -45,6 +45,8 @@ class Prices:
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
         """Every change of the types' prices since then, and before it the last one of each pool."""
         found: dict[CapacityPool, list[tuple[datetime, float]]] = {}
+        if not types:
+            return found  # EC2 would tell of every type that it has
         with translated():
             pages = self._clients.ec2_surveying.get_paginator("describe_spot_price_history").paginate(
                 InstanceTypes=sorted(types),  # type: ignore[arg-type]  # types are newer than any list of them

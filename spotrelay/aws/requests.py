@@ -17,6 +17,10 @@ from spotrelay.core.timing import seconds
 MINUTES_KEPT, FIVE_MINUTES_KEPT = timedelta(days=15), timedelta(days=63)
 """For how long CloudWatch keeps values of a minute, and of five; after that, those of an hour."""
 
+MARGIN = timedelta(hours=1)
+"""So much sooner the coarser values are asked for: of a start that is a second too old for its period there
+are no values at all, and the call takes time, the start is rounded down, and clocks differ."""
+
 ROUTED, NOBODY, BY_TARGET, BY_BALANCER = "routed", "nobody", "target", "balancer"
 """The IDs of what is asked for."""
 
@@ -75,7 +79,7 @@ class ServedRequests:
         balancer = {"LoadBalancer": spec.load_balancer}
         # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
         group = {"TargetGroup": spec.target_group_arn.rpartition(":")[2], **balancer}
-        age = until - since
+        age = until - since + MARGIN
         period_s = PERIOD_S if age <= MINUTES_KEPT else 300 if age <= FIVE_MINUTES_KEPT else 3600
         queries = [
             query(ROUTED, BALANCER, "RequestCount", group, "Sum", period_s),

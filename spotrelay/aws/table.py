@@ -104,11 +104,14 @@ class Table:
         self,
         partition: str,
         *,
+        start: str = "",
         newest_first: bool = False,
         limit: int | None = None,
     ) -> list[tuple[Key, Values]]:
-        """The partition's items by sort key, at most `limit`."""
-        is_in_it = KeyAttr(TABLE_PARTITION_KEY).eq(partition)
+        """The partition's items by sort key, from `start` on, at most `limit`."""
+        is_in_it: ConditionBase = KeyAttr(TABLE_PARTITION_KEY).eq(partition)
+        if start:
+            is_in_it &= KeyAttr(TABLE_SORT_KEY).gte(start)
         built = ConditionExpressionBuilder().build_expression(is_in_it, is_key_condition=True)
         request: dict[str, Any] = {
             "TableName": self._name,

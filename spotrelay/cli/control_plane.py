@@ -14,11 +14,15 @@ import typer
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     EndpointConnectionError,
+    LoginError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
 )
 
 from spotrelay.cli.options import Where
@@ -26,7 +30,7 @@ from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
-from spotrelay.operate.permissions import missing_action
+from spotrelay.operate.permissions import VALID_CREDENTIALS, missing_action
 
 EXIT_FAILED = 1
 """What was asked for failed, or the fleet isn't whole."""
@@ -146,6 +150,8 @@ def explained(error: Exception) -> Told | None:
             return Told(str(error), EXIT_FAILED)
         case PortError() | ClientError():
             action = missing_action(error)
+            if action is not None and action.startswith(VALID_CREDENTIALS):
+                return Told(f"{error}: sign in again, or set AWS_PROFILE", EXIT_NO_ACCESS)
             if action is not None:
                 return Told(f"{error}: missing {action}; {PERMISSIONS}", EXIT_NO_ACCESS)
             again = isinstance(error, PortError) and not isinstance(error, Denied)
@@ -164,6 +170,12 @@ def _of_configuration(error: BotoCoreError) -> Told:
         case NoCredentialsError() | PartialCredentialsError():
             remedy = "set AWS_PROFILE, or run `aws configure`"
             return Told(f"no AWS credentials ({error}): {remedy}", EXIT_NO_ACCESS)
+        case SSOError() | TokenRetrievalError():
+            return Told(f"{error}: sign in with `aws sso login`", EXIT_NO_ACCESS)
+        case LoginError():
+            return Told(f"{error}: sign in with `aws login`", EXIT_NO_ACCESS)
+        case CredentialRetrievalError():
+            return Told(f"{error}: mend the profile, see `aws configure list`", EXIT_NO_ACCESS)
         case ProfileNotFound():
             remedy = "name one that `aws configure list-profiles` shows, with --profile or AWS_PROFILE"
             return Told(f"{error}: {remedy}", EXIT_BAD_INPUT)

@@ -236,7 +236,7 @@ class Deployer:
 
     def _must_leave_others_alone(self, assembly: Assembly) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}
-        others = [name for name in self.stacks.named(SERVICE_STACK) if name not in own]
+        others = [name for name in self.stacks.named(SERVICE_STACK, are_deployed=True) if name not in own]
         for name in assembly.shared:
             deployed = self.stacks.template(name)
             if deployed is None:

@@ -48,7 +48,8 @@ def logs(
 ) -> None:
     """Show the control plane's decisions about a service, or, with ID, an instance's console output.
 
-    Times are UTC. EC2 keeps a console's last 64 KiB, for an hour after the instance has ended.
+    Times are UTC. The console has the kernel's words, and every 20 s the last 8 KiB of what the replica said;
+    EC2 keeps its last 64 KiB, for an hour after the instance has ended.
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
@@ -68,7 +69,7 @@ def logs(
 
 
 def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
-    from spotrelay.aws.errors import translated
+    from spotrelay.aws.console import console_output
     from spotrelay.cli import control_plane
     from spotrelay.core.slots import host
     from spotrelay.operate.details import ENDED
@@ -79,9 +80,7 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     if replica is None or replica.instance_id is None:
         why = "has no instance" if replica else "isn't known"
         raise control_plane.CommandError(f"replica {replica_id} of {name} {why}: `spotrelay status {name}`")
-    with translated():
-        answer = plane.clients.ec2.get_console_output(InstanceId=host(replica.instance_id))
-    output = answer.get("Output", "")
+    output = console_output(plane.clients, host(replica.instance_id))
     if not output:
         raise control_plane.CommandError(
             f"EC2 has no console output of {replica.instance_id} yet, or any more: it comes minutes after the"

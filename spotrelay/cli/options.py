@@ -71,4 +71,6 @@ class Where:
         if self.endpoint_url:
             # boto3 takes it for each client apart, or for all of them from here.
             os.environ["AWS_ENDPOINT_URL"] = self.endpoint_url
-        return boto3.Session(region_name=self.region, profile_name=self.profile)
+        # The AWS CLI, the CDK and AWS's own shells know AWS_REGION; boto3 doesn't.
+        region = self.region or os.environ.get("AWS_REGION") or None
+        return boto3.Session(region_name=region, profile_name=self.profile)

@@ -46,7 +46,7 @@ class PriceList:
         try:
             listed = {name: self._prices.on_demand(self.region, name) for name in there.instance_type_names}
             types = there.instance_type_names if there.use_spot else ()
-            spot = self._prices.spot_since(self.region, types, now - LOOK_BACK) if types else {}
+            spot = self._prices.spot_since(self.region, types, now - LOOK_BACK)
         except Denied as error:
             needed = "--prices needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory"
             raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error

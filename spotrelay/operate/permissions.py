@@ -15,11 +15,15 @@ _NO_IDENTITY = (
     "ExpiredToken",
     "InvalidClientTokenId",
     "InvalidSignature",
+    "RequestExpired",
     "SignatureDoesNotMatch",
     "UnrecognizedClient",
     "AuthFailure",
 )
-"""The same of credentials that AWS doesn't take at all."""
+"""The same of credentials that AWS doesn't take at all, or not any more."""
+
+VALID_CREDENTIALS = "valid credentials"
+"""How what is missing begins, where it is no action."""
 
 _PREFIXES = {
     "DeleteStack": "cloudformation",
@@ -57,7 +61,7 @@ def missing_action(error: Exception) -> str | None:
         return None
     code = str(cause.response.get("Error", {}).get("Code", ""))
     if any(name in code for name in _NO_IDENTITY):
-        return f"valid credentials ({code})"
+        return f"{VALID_CREDENTIALS} ({code})"
     if not any(name in code for name in _CODES):
         return None
     named = re.search(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)", str(cause))

@@ -18,6 +18,14 @@ NOT_THERE = "does not exist"
 
 STATES_OF_THE_GONE = ("DELETE_COMPLETE",)
 
+STATES_OF_WHAT_NEVER_WAS = (
+    "REVIEW_IN_PROGRESS",
+    "ROLLBACK_COMPLETE",
+    "ROLLBACK_FAILED",
+    "ROLLBACK_IN_PROGRESS",
+)
+"""Its creation failed, or hasn't begun: the next deployment makes it from nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -80,11 +88,14 @@ class Stacks:
         )
 
     def template(self, name: str) -> Mapping[str, Any] | None:
-        """The stack's template as it was deployed; None: there is no such stack.
+        """The stack's template as it was deployed; None: there is no such stack, or it never came to be.
 
         Raises:
             PortError: CloudFormation can't be asked.
         """
+        stack = self.find(name)
+        if stack is None or stack.status in STATES_OF_WHAT_NEVER_WAS:
+            return None
         try:
             body = self._clients.cloudformation.get_template(StackName=name)["TemplateBody"]
         except ClientError as error:
@@ -95,19 +106,22 @@ class Stacks:
         template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
         return template
 
-    def named(self, prefix: str) -> list[str]:
+    def named(self, prefix: str, *, are_deployed: bool = False) -> list[str]:
         """Names of the stacks that begin so and aren't deleted, in order.
+
+        With `are_deployed`, without those that never came to be.
 
         Raises:
             PortError: CloudFormation can't be asked.
         """
+        without = STATES_OF_THE_GONE + (STATES_OF_WHAT_NEVER_WAS if are_deployed else ())
         with translated():
             pages = self._clients.cloudformation.get_paginator("list_stacks").paginate()
             return sorted(
                 str(stack["StackName"])
                 for page in pages
                 for stack in page["StackSummaries"]
-                if stack["StackName"].startswith(prefix) and stack["StackStatus"] not in STATES_OF_THE_GONE
+                if stack["StackName"].startswith(prefix) and stack["StackStatus"] not in without
             )
 
     def delete(self, stack: Stack) -> None:

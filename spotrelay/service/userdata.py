@@ -13,11 +13,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.service import boot, envfile, gpu
+from spotrelay.service import boot, console, envfile, gpu
 from spotrelay.service.model import Service
 
 HOME = "/opt/spotrelay"
 UNIT = "/etc/systemd/system/spotrelay.service"
+CONSOLE_UNIT = "/etc/systemd/system/spotrelay-console.service"
 GPU_UNIT = "/etc/systemd/system/spotrelay-gpu.service"
 
 MAX_BYTES = 16_384
@@ -78,11 +79,13 @@ def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> 
             _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),
             *(_file(f"{HOME}/{name}", "0755", content) for name, content in scripts.items()),
             _file(UNIT, "0644", unit),
+            _file(f"{HOME}/console.sh", "0755", console.SCRIPT),
+            _file(CONSOLE_UNIT, "0644", console.UNIT.format(name=service.name, home=HOME)),
         ],
         "runcmd": [
             ["systemctl", "daemon-reload"],
             # cloud-init must not wait for the service, which may take long to set itself up.
-            ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"],
+            ["systemctl", "enable", "--now", "--no-block", "spotrelay-console.service", "spotrelay.service"],
         ],
     }
     if gpu.is_measured(service):

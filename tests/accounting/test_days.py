@@ -17,7 +17,7 @@ from spotrelay.accounting.ledger import Ledger, NotAccountedError
 from spotrelay.accounting.spending import Spending
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.table import Table
+from spotrelay.aws.table import Key, Table, Values
 from spotrelay.core.pools import (
     CapacityPool,
     Cause,
@@ -121,6 +121,23 @@ def test_a_day_is_kept_as_it_was(kept: DynamoDays) -> None:
     later = replace(day, spent=Spending(spot_usd=9.0))
     kept.note(later)
     assert [one.spent.spot_usd for one in kept.since("demo", day.date)] == [9.0]
+
+
+def test_days_of_before_are_not_read(kept: DynamoDays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A year of days is megabytes, and who looks at two days waits for two."""
+    for number in (1, 2, 3):
+        kept.note(Day("chat", date(2026, 3, number), NOON))
+    read: list[int] = []
+    query = Table.query
+
+    def counted(table: Table, partition: str, **facts: Any) -> list[tuple[Key, Values]]:
+        found = query(table, partition, **facts)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(Table, "query", counted)
+    assert [day.date.day for day in kept.since("chat", date(2026, 3, 2))] == [2, 3]
+    assert read == [2]
 
 
 def test_days_come_in_order_and_from_the_first_on(kept: DynamoDays) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,13 +168,50 @@ def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
     if bootstrapped:
         region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value=bootstrapped, Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
-    monkeypatch.setattr(deployer.stacks, "named", lambda _: [])
+    monkeypatch.setattr(deployer.stacks, "named", lambda _, **__: [])
     monkeypatch.setattr(deployer.stacks, "template", lambda _: None)
     if words:
         with pytest.raises(CommandError, match=words):
             deployer.synthesized({})
     else:
         assert deployer.synthesized({}).shared == (NETWORK_STACK,)
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
+def test_a_creation_that_failed_says_nothing_about_the_settings(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """The CDK makes such a stack anew, so nothing is lost; and a service that never was shares no network."""
+
+    def synth(_: cdk.Cdk, context: dict[str, str], into: Path) -> None:
+        into.mkdir()
+        artifacts = {
+            name: stack("aws://123456789012/us-east-1") for name in (CONTROL_PLANE_STACK, NETWORK_STACK)
+        }
+        (into / "manifest.json").write_text(json.dumps({"artifacts": artifacts}), encoding="utf-8")
+        (into / "template.json").write_text('{"Resources": {}}', encoding="utf-8")
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value="6", Type="String")
+    deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
+    cloudformation = deployer.clients.cloudformation
+    facts = {"StackStatus": status, "CreationTime": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    def listed(**_: Any) -> list[dict[str, Any]]:
+        return [{"StackSummaries": [{"StackName": "SpotRelay-Service-demo", **facts}]}]
+
+    def described(StackName: str) -> dict[str, Any]:  # noqa: N803 - CloudFormation's name
+        return {"Stacks": [{"StackId": "arn", "StackName": StackName, **facts}]}
+
+    monkeypatch.setattr(cloudformation, "get_paginator", lambda _: SimpleNamespace(paginate=listed))
+    monkeypatch.setattr(cloudformation, "describe_stacks", described)
+    body = {"TemplateBody": {"Resources": {**MAIL, **SUBNET}}}
+    monkeypatch.setattr(cloudformation, "get_template", lambda **_: body)
+    if status == "UPDATE_ROLLBACK_COMPLETE":
+        with pytest.raises(CommandError, match="would not stay as it is"):
+            deployer.synthesized({})
+    else:
+        assert deployer.synthesized({}).shared == (CONTROL_PLANE_STACK, NETWORK_STACK)
 
 
 class FakeStacks:

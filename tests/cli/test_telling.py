@@ -10,12 +10,21 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    LoginRefreshRequired,
+    SSOTokenLoadError,
+    TokenRetrievalError,
+    UnauthorizedSSOTokenError,
+)
 from moto import mock_aws
 from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
 from spotrelay.cli.control_plane import EXIT_NO_ACCESS, explained
+from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 
 REGION = "us-east-1"
@@ -179,6 +188,46 @@ def test_no_credentials_are_one_line() -> None:
         "spotrelay override: no AWS credentials (Unable to locate credentials): "
         "set AWS_PROFILE, or run `aws configure`\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (SSOTokenLoadError(error_msg="Token for work does not exist"), "aws sso login"),
+        (UnauthorizedSSOTokenError(), "aws sso login"),
+        (
+            TokenRetrievalError(provider="sso", error_msg="Token has expired"),
+            "aws sso login",
+        ),
+        (LoginRefreshRequired(), "aws login"),
+        (CredentialRetrievalError(provider="custom-process", error_msg="no network"), "aws configure list"),
+    ],
+)
+def test_who_must_sign_in_again_is_told_how(error: BotoCoreError, command: str) -> None:
+    """Credentials that ended are no access, and the line says what brings new ones."""
+    told = explained(error)
+    assert told
+    assert told.exit_code == EXIT_NO_ACCESS
+    assert f"`{command}`" in told
+
+
+@pytest.mark.parametrize("code", ["ExpiredTokenException", "RequestExpired", "UnrecognizedClientException"])
+def test_credentials_that_aws_doesnt_take_are_no_missing_permission(code: str) -> None:
+    """Each service has its own word for a session that is over; no list of permissions helps."""
+    told = explained(ClientError({"Error": {"Code": code, "Message": "over"}}, "DescribeInstances"))
+    assert told
+    assert told.exit_code == EXIT_NO_ACCESS
+    assert "sign in again" in told
+    assert "permission" not in told
+
+
+def test_the_region_is_found_as_the_aws_cli_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--region, then AWS_REGION, then AWS_DEFAULT_REGION: boto3 itself doesn't know the second."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
+    assert Where().session().region_name == "eu-west-3"
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    assert Where().session().region_name == "eu-west-2"
+    assert Where("eu-west-1").session().region_name == "eu-west-1"
 
 
 def test_an_unknown_profile_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

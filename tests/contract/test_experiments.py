@@ -19,6 +19,7 @@ from spotrelay.core.ports import Denied
 from tests.examples import demo_spec
 
 ROLE = "arn:aws-us-gov:iam::123456789012:role/drill"
+TAGS = {"a": "b"}
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 
 
@@ -71,6 +72,21 @@ def test_the_template_goes_whatever_happens(clients: Clients, fis: Stubber) -> N
     fis.add_client_error("start_experiment", "AccessDeniedException", http_status_code=403)
     fis.add_response("delete_experiment_template", {}, {"id": "EXT1"})
     with pytest.raises(Denied), experiments.interrupting(ROLE, ["i-1", "i-2"], {"a": "b"}):
+        pass
+
+
+def test_what_went_wrong_is_told_and_not_what_followed(clients: Clients, fis: Stubber) -> None:
+    """Whoever may neither start nor delete reads why nothing started; after a drill, what is left."""
+    experiments = Experiments(clients)
+    _created(fis)
+    fis.add_client_error("start_experiment", "AccessDeniedException", "no fis:StartExperiment")
+    fis.add_client_error("delete_experiment_template", "AccessDeniedException", "no deletion")
+    with pytest.raises(Denied, match="StartExperiment"), experiments.interrupting(ROLE, ["i-1", "i-2"], TAGS):
+        pass
+    _created(fis)
+    fis.add_response("start_experiment", {"experiment": {"id": "EXP1"}})
+    fis.add_client_error("delete_experiment_template", "AccessDeniedException", "no deletion")
+    with pytest.raises(Denied, match="deletion"), experiments.interrupting(ROLE, ["i-1", "i-2"], TAGS):
         pass
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import KEPT_S
-from spotrelay.aws.prices import PLAIN_LINUX
+from spotrelay.aws.prices import PLAIN_LINUX, Prices
 from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import power_of_two, question
 from spotrelay.aws.surveyor import AwsSurveyor
@@ -529,3 +529,10 @@ def test_the_value_of_a_quota(clients: Clients) -> None:
         stubber.add_client_error("get_service_quota", "AccessDeniedException", "no", 400)
         with pytest.raises(Denied):
             Quotas(clients).value(g)
+
+
+def test_no_types_are_not_all_types() -> None:
+    """EC2 takes an empty list for every type that it has, in all zones: that is never what is asked."""
+    clients = Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
+    with Stubber(clients.ec2_surveying):
+        assert Prices(clients).spot_since("us-east-1", (), NOW) == {}

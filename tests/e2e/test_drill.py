@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import pytest
 
 from lab.local.environment import REGION
@@ -30,7 +31,8 @@ def rehearsing(stand: Stand) -> Iterator[Stand]:
         yield stand
         return
     trust = {"Effect": "Allow", "Principal": {"Service": "fis.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    grant = {"Effect": "Allow", "Action": "ec2:SendSpotInstanceInterruptions", "Resource": "*"}
+    may = ["ec2:DescribeInstances", "ec2:SendSpotInstanceInterruptions"]
+    grant = {"Effect": "Allow", "Action": may, "Resource": "*"}
     role = iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
     iam.put_role_policy(RoleName=ROLE, PolicyName="p", PolicyDocument=json.dumps({"Statement": [grant]}))
     claim["drill_role"] = role["Role"]["Arn"]
@@ -41,10 +43,17 @@ def rehearsing(stand: Stand) -> Iterator[Stand]:
     iam.delete_role(RoleName=ROLE)
 
 
-def started(stand: Stand, *options: str) -> subprocess.Popen[str]:
-    """The command."""
+def started(stand: Stand, *options: str, by: boto3.Session | None = None) -> subprocess.Popen[str]:
+    """The command, with all rights or with those of `by`."""
     command = [sys.executable, "-m", "spotrelay", "drill", stand.service, "--region", REGION, *options]
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    given = by.get_credentials() if by else None
+    if given and given.token:
+        keys = {
+            "AWS_ACCESS_KEY_ID": given.access_key,
+            "AWS_SECRET_ACCESS_KEY": given.secret_key,
+            "AWS_SESSION_TOKEN": given.token,
+        }
     return subprocess.Popen(
         [*command, "--endpoint-url", stand.operator.deployment.endpoint],
         env={**os.environ, **keys},
@@ -60,9 +69,16 @@ def calls(stand: Stand, since: int) -> list[str]:
 
 
 def test_a_drill_passes_and_says_what_the_rows_say(rehearsing: Stand) -> None:
-    """It interrupts one replica, ends with PASS once the fleet is whole, and its times are the losses'."""
+    """It interrupts one replica, ends with PASS once the fleet is whole, and its times are the losses'.
+
+    Whoever runs it has the policy for that, and nothing else.
+    """
     stand, before = rehearsing, rehearsing.last_call()
-    process = started(stand, "--yes", "--json")
+    rehearses = stand.assume("rehearses")
+    stand.operator.session.client("iam").attach_role_policy(
+        RoleName="rehearses", PolicyArn=stand.outputs["DrillPolicy"]
+    )
+    process = started(stand, "--yes", "--json", by=rehearses)
     output, errors = process.communicate(timeout=3 * WITHIN_S)
     assert process.returncode == 0, errors + output
     told: dict[str, Any] = json.loads(output)

@@ -39,7 +39,7 @@ def make_role(aws: Aws, *actions: str, trusts: str = "fis.amazonaws.com") -> str
 @pytest.fixture
 def role(aws: Aws) -> str:
     """A role as FIS needs it."""
-    return make_role(aws, "ec2:SendSpotInstanceInterruptions")
+    return make_role(aws, "ec2:DescribeInstances", "ec2:SendSpotInstanceInterruptions")
 
 
 def template(role: str, *instance_ids: str, duration: str = "PT2M", **target: Any) -> dict[str, Any]:
@@ -185,11 +185,12 @@ def test_too_many_targets(ground: Ground, role: str) -> None:
     assert "takes 5" in over["state"]["reason"]
 
 
-@pytest.mark.parametrize("lacks", ["permission", "trust", "role"])
+@pytest.mark.parametrize("lacks", ["interruption", "sight", "trust", "role"])
 def test_the_experiments_role(ground: Ground, lacks: str) -> None:
     """FIS acts as the role: one that isn't there, trusts somebody else or may do nothing fails it."""
     roles: dict[str, Callable[[], str]] = {
-        "permission": lambda: make_role(ground.aws, "ec2:DescribeInstances"),
+        "interruption": lambda: make_role(ground.aws, "ec2:DescribeInstances"),
+        "sight": lambda: make_role(ground.aws, "ec2:SendSpotInstanceInterruptions"),
         "trust": lambda: make_role(ground.aws, "*", trusts="ec2.amazonaws.com"),
         "role": lambda: "arn:aws:iam::000000000000:role/nobody",
     }
@@ -197,7 +198,10 @@ def test_the_experiments_role(ground: Ground, lacks: str) -> None:
     fis = fis_of(ground.aws)
     over = ended(fis, started(fis, template(roles[lacks](), instance_id)))
     assert over["state"]["status"] == "failed"
-    said = "ec2:SendSpotInstanceInterruptions" if lacks == "permission" else "Unable to assume role"
+    said = {
+        "interruption": "ec2:SendSpotInstanceInterruptions",
+        "sight": "ec2:DescribeInstances",
+    }.get(lacks, "Unable to assume role")
     assert said in over["state"]["reason"]
     assert ground.states([instance_id]) == ["running"]
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from lab.local.metric_data import RefusedError, answer
+from lab.local.metric_data import DAY_S, RefusedError, answer
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.requests import ServedRequests
+from tests.examples import demo_spec
 from tests.local.conftest import Aws
 
 METRIC = {"Namespace": "N", "MetricName": "M", "Dimensions": [{"Name": "service", "Value": "demo"}]}
@@ -26,6 +31,7 @@ def ask(*queries: dict[str, Any], start: float | None = 90, end: float | None = 
         queries,
         start,
         end,
+        now=facts.get("now", 200),
         is_ascending=facts.get("is_ascending", False),
         points=lambda *asked: POINTS if asked == known else [],
         statistic=lambda points, _: sum(point["Value"] for point in points),
@@ -71,6 +77,40 @@ def test_what_is_refused(queries: list[Any], times: dict[str, Any], said: str) -
     """In a word of CloudWatch's own, where it has one."""
     with pytest.raises(RefusedError, match=said):
         ask(*queries, **times)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "period", "is_told"),
+    [
+        (3 * 3600, 30, True), (3 * 3601, 30, False), (3 * 3601, 60, True), (15 * DAY_S, 60, True),
+        (15 * DAY_S + 1, 60, False), (15 * DAY_S + 1, 300, True), (63 * DAY_S + 1, 300, False),
+        (63 * DAY_S + 1, 3600, True),
+    ],
+)  # fmt: skip
+def test_what_began_long_ago_is_told_in_long_periods_only(age_s: int, period: int, is_told: bool) -> None:
+    """A start that is too long ago for the period leaves nothing, not even what is young."""
+    (result,) = ask(stat(Period=period), now=90 + age_s)
+    assert bool(result["Timestamps"]) is is_told
+
+
+@pytest.mark.xdist_group("local")
+@pytest.mark.parametrize("days", [1, 15, 63, 90])
+def test_errors_are_found_however_far_one_looks_back(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """What a history asks is never of a period that CloudWatch has nothing of."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.endpoint)
+    clients = Clients(boto3.Session("test", "test", region_name="us-east-1"))
+    spec = replace(demo_spec(), load_balancer=f"app/demo/{uuid.uuid4().hex}")
+    now = datetime.now(UTC)
+    datum = {
+        "MetricName": "HTTPCode_ELB_5XX_Count", "Value": 7, "Timestamp": now,
+        "Dimensions": [{"Name": "LoadBalancer", "Value": spec.load_balancer}],
+    }  # fmt: skip
+    aws.client("cloudwatch").put_metric_data(Namespace="AWS/ApplicationELB", MetricData=[datum])
+    found = ServedRequests(clients).failed_by_minute(spec, now - timedelta(days=days), now)
+    assert found
+    assert list(found.values()) == [7]
 
 
 @pytest.mark.xdist_group("local")

@@ -204,7 +204,7 @@ def test_instances_die_with_the_cloud(tmp_path: Path, number: signal.Signals) ->
 def test_not_ours(machines: Machines) -> None:
     """An instance with somebody else's user data just exists."""
     machines.start("i-1", ADDRESS, "#!/bin/bash\necho hello\n")
-    assert machines.said("i-1") == b"[    0.000000] i-1 boots\n"
+    assert machines.on_console("i-1", latest=True) == b"[    0.000000] i-1 boots\n"
     machines.stop("i-1")
 
 

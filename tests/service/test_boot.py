@@ -201,9 +201,11 @@ def test_skyserves_fields_bring_its_shell_in_any_words(service: Loader, tmp_path
 
 
 def test_who_needs_nothing_gets_nothing(service: Loader) -> None:
-    """A file in our words without any of it has the two scripts as they are written."""
+    """A file in our words without any of it has its script as it is written, and what copies its words."""
     paths = {entry["path"] for entry in config(user_data(service(GOOD), "eu-west-1"))["write_files"]}
-    assert {Path(path).name for path in paths} == {"service.env", "run.sh", "spotrelay.service"}
+    assert {Path(path).name for path in paths} == {
+        "service.env", "run.sh", "spotrelay.service", "console.sh", "spotrelay-console.service"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

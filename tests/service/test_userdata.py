@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -17,6 +18,9 @@ from spotrelay.service.userdata import LONGEST_REGION, environment, size
 
 from .conftest import GOOD, Loader
 
+ENABLED = [
+    "systemctl", "enable", "--now", "--no-block", "spotrelay-console.service", "spotrelay.service"
+]  # fmt: skip
 TOKEN = "${Token[AWS.Region.12]}"
 SECRETS = "secrets:\n  HF_TOKEN: /chat/hf-token\n  KEY: /chat/key\nsetup: echo setup\n"
 
@@ -82,6 +86,8 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
         "/opt/spotrelay/setup.sh": "0755",
         "/opt/spotrelay/run.sh": "0755",
         "/etc/systemd/system/spotrelay.service": "0644",
+        "/opt/spotrelay/console.sh": "0755",
+        "/etc/systemd/system/spotrelay-console.service": "0644",
     }
     written = files(text)
     assert envfile.parse(written["service.env"]) == {
@@ -97,7 +103,7 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
     assert "ExecStart=/bin/bash /opt/spotrelay/run.sh" in unit
     assert "Restart=always" in unit
     assert any(line.startswith("ExecStartPre=") and "setup.sh" in line for line in unit)
-    assert config(text)["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"]
+    assert config(text)["runcmd"][-1] == ENABLED
 
 
 def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
@@ -109,7 +115,7 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
     unit = written["spotrelay.service"].splitlines()
     assert unit[unit.index("[Install]") + 1] == "WantedBy=multi-user.target"
     # cloud-init runs these with an instance's first boot only: `enable` is what holds for the others.
-    assert config(text)["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"]
+    assert config(text)["runcmd"][-1] == ENABLED
     (before,) = (line.partition("=")[2] for line in unit if line.startswith("ExecStartPre="))
     (tmp_path / "setup.sh").write_text(written["setup.sh"], encoding="utf-8")
 
@@ -121,6 +127,39 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
     (tmp_path / "prepared").touch()
     assert boot() == boot() == boot() == 0
     assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["set up"] * 3
+
+
+def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) -> None:
+    """systemd's journal has it, and EC2 shows the console: the last 8 KiB are copied there, again and again.
+
+    Nothing of the service waits for it: it is another unit, which reads the journal.
+    """
+    written = files(user_data(service(GOOD), TOKEN))
+    assert "console" not in written["spotrelay.service"]
+    unit = written["spotrelay-console.service"].splitlines()
+    assert {"ExecStart=/bin/bash /opt/spotrelay/console.sh", "Restart=always"} <= set(unit)
+    assert unit[unit.index("[Install]") + 1] == "WantedBy=multi-user.target"
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    # It notes what it is asked, and says more than is copied; the second sleep is the last.
+    ask = """printf '%s|' "$@" >>asked; echo >>asked; head -c 9000 /dev/zero | tr '\\0' x; wc -l <asked"""
+    date = "echo >>looks; echo $(wc -l <looks) UTC"
+    sleep = 'test "$(wc -l <asked)" -lt 2'
+    for name, text in {"journalctl": ask, "date": date, "sleep": sleep}.items():
+        (commands / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        (commands / name).chmod(0o755)
+    (tmp_path / "asked").touch()
+    script = written["console.sh"].replace(">/dev/console", ">>console")
+    path = f"{commands}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=False)
+    copied = (tmp_path / "console").read_bytes()
+    assert len(copied) == 2 * 8192
+    assert copied.replace(b"x", b"").split() == [b"1", b"2"]
+    asked = [line.split("|")[:-1] for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()]
+    assert asked == [
+        ["--unit", "spotrelay", "--output", "short-iso", "--since", since, "--until", until]
+        for since, until in (("1 UTC", "2 UTC"), ("2 UTC", "3 UTC"))
+    ]
 
 
 def test_without_setup_nothing_is_set_up(service: Loader) -> None:

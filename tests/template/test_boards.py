@@ -173,6 +173,7 @@ def test_boards_have_the_form_that_cloudwatch_takes(
     for one in (board, fleet_board, Board.of(scaled)):
         assert re.fullmatch("[A-Za-z0-9_-]{1,255}", one.name.replace("<AWS::Region>", "us-east-1"))
         assert set(one.body) <= {"start", "end", "periodOverride", "widgets", "variables"}
+        assert one.body["periodOverride"] == "inherit", "without it no widget's own period counts"
         assert 0 < len(one.widgets) <= MOST_WIDGETS
         taken = set[tuple[int, int]]()
         for widget in one.widgets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,12 +13,27 @@ from tests.template.support import Template, as_list, flat, refers_to
 
 LOOKS = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "dynamodb:BatchGetItem", "dynamodb:GetItem",
-    "dynamodb:Query", "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "ec2:GetConsoleOutput",
-    "elasticloadbalancing:DescribeLoadBalancers", "elasticloadbalancing:DescribeTargetHealth",
-    "logs:FilterLogEvents", "pricing:GetProducts", "ssm:GetParameter", "ssm:GetParameters",
-    "ssm:GetParametersByPath", "lambda:InvokeFunction",
+    "dynamodb:Query", "ec2:DescribeSpotPriceHistory", "ec2:GetConsoleOutput",
+    "elasticloadbalancing:DescribeLoadBalancers", "logs:FilterLogEvents", "pricing:GetProducts",
+    "ssm:GetParameters", "ssm:GetParametersByPath",
 }  # fmt: skip
-"""What status, history, explain, cost, prices, scores and logs call, and a dashboard's table."""
+"""What status, history, explain, cost, prices, scores and logs call."""
+
+BOARDS = {
+    "cloudwatch:GetDashboard", "cloudwatch:ListDashboards", "lambda:InvokeFunction", "logs:GetQueryResults",
+    "logs:StartQuery",
+}  # fmt: skip
+"""What CloudWatch's console calls besides, in the looker's name, to show the dashboards."""
+
+ALARMS = {
+    "aws logs tail": "logs:FilterLogEvents",
+    "aws lambda get-account-settings": "lambda:GetAccountSettings",
+    "aws lambda list-event-source-mappings": "lambda:ListEventSourceMappings",
+    "aws sqs receive-message": "sqs:ReceiveMessage",
+}
+"""What the alarms tell one to run, and the action that it is."""
+
+READS = {*LOOKS, *BOARDS, *ALARMS.values()}
 
 DRILLS = {
     "fis:CreateExperimentTemplate", "fis:DeleteExperimentTemplate", "fis:GetExperiment",
@@ -26,9 +42,10 @@ DRILLS = {
 }  # fmt: skip
 
 WITHOUT_NARROWER_RESOURCE = {
-    "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "ec2:DescribeInstances",
+    "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "cloudwatch:ListDashboards",
     "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeLoadBalancers",
-    "elasticloadbalancing:DescribeTargetHealth", "pricing:GetProducts",
+    "lambda:GetAccountSettings", "lambda:ListEventSourceMappings", "logs:GetQueryResults",
+    "pricing:GetProducts",
 }  # fmt: skip
 """Read-only, and AWS knows no resource for them."""
 
@@ -52,7 +69,7 @@ def of_action(template: Template, output: str, action: str) -> list[dict[str, An
     return [s for s in statements(template, output) if action in as_list(s["Action"])]
 
 
-@pytest.mark.parametrize(("output", "actions"), [("OperatorPolicy", LOOKS), ("DrillPolicy", LOOKS | DRILLS)])
+@pytest.mark.parametrize(("output", "actions"), [("OperatorPolicy", READS), ("DrillPolicy", READS | DRILLS)])
 def test_a_policy_allows_what_its_commands_call_and_no_more(
     control_plane: Template, output: str, actions: set[str]
 ) -> None:
@@ -67,7 +84,7 @@ def test_a_policy_allows_what_its_commands_call_and_no_more(
 
 def test_who_looks_sees_ours_only(control_plane: Template) -> None:
     """Parameters under our path, the control plane's table, its functions' logs, our instances' consoles."""
-    (parameters,) = of_action(control_plane, "OperatorPolicy", "ssm:GetParameter")
+    (parameters,) = of_action(control_plane, "OperatorPolicy", "ssm:GetParameters")
     assert {flat(r).rpartition(":")[2] for r in parameters["Resource"]} == {
         "parameter/spotrelay", "parameter/spotrelay/*"
     }  # fmt: skip
@@ -76,10 +93,27 @@ def test_who_looks_sees_ours_only(control_plane: Template) -> None:
     (logs,) = of_action(control_plane, "OperatorPolicy", "logs:FilterLogEvents")
     groups = {id_ for id_ in control_plane.all("AWS::Logs::LogGroup") if not id_.startswith("Widget")}
     assert {refers_to(r) for r in logs["Resource"]} == groups
+    (queried,) = of_action(control_plane, "OperatorPolicy", "logs:StartQuery")
+    assert queried["Resource"] == logs["Resource"]
+    (shown,) = of_action(control_plane, "OperatorPolicy", "cloudwatch:GetDashboard")
+    assert flat(shown["Resource"]) == (
+        "arn:<AWS::Partition>:cloudwatch::<AWS::AccountId>:dashboard/spotrelay-*"
+    )
     (drawn,) = of_action(control_plane, "OperatorPolicy", "lambda:InvokeFunction")
     assert refers_to(drawn["Resource"]).startswith("Widget")
     (console,) = of_action(control_plane, "OperatorPolicy", "ec2:GetConsoleOutput")
     assert console["Condition"] == OURS
+
+
+def test_who_is_paged_may_run_what_the_alarm_says(control_plane: Template, service_stack: Template) -> None:
+    """Each alarm begins with a command, and the policy for looking allows it: there, and on that queue."""
+    alarms = [*control_plane.alarms.values(), *service_stack.alarms.values()]
+    commands = {flat(alarm["AlarmDescription"]).split("`")[1] for alarm in alarms}
+    of_aws = {command for command in commands if not re.match(r"spotrelay (status|scores) ", command)}
+    assert {" ".join(command.split()[:3]) for command in of_aws} == set(ALARMS)
+    (set_aside,) = of_action(control_plane, "OperatorPolicy", "sqs:ReceiveMessage")
+    told = {queue for command in of_aws for queue in re.findall(r"--queue-url <(.*?)>", command)}
+    assert {refers_to(queue) for queue in set_aside["Resource"]} == told
 
 
 def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> None:
@@ -105,7 +139,8 @@ def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) ->
     (trust,) = control_plane.all("AWS::IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    (may,) = control_plane.statements(role)
+    sees, may = control_plane.statements(role)
+    assert (as_list(sees["Action"]), sees["Resource"]) == (["ec2:DescribeInstances"], "*")
     assert as_list(may["Action"]) == ["ec2:SendSpotInstanceInterruptions"]
     assert flat(may["Resource"]) == "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*"
     assert may["Condition"] == OURS

@@ -184,6 +184,27 @@ def test_with_the_listed_permissions_nothing_is_missing(demo: Bench, spotrelay: 
     assert (code, "Not read" in out) == (0, False)
 
 
+def test_the_policy_for_looking_is_enough_to_look(
+    demo: Bench, operator: Operator, spotrelay: Command
+) -> None:
+    """Every command that it is for, of whoever has it and nothing else; and it changes nothing."""
+    spotrelay.as_role(demo.assume("paged").get_credentials())
+    assert spotrelay("status", "demo")[0] == 3, "nothing was allowed yet"
+    operator.session.client("iam").attach_role_policy(
+        RoleName="paged", PolicyArn=demo.outputs["OperatorPolicy"]
+    )
+    replica = str(demo.victim().id)
+    for words in (
+        ("status",), ("history",), ("explain", replica), ("cost",), ("prices",), ("scores",), ("logs",),
+        ("logs", replica),
+    ):  # fmt: skip
+        command, *more = words
+        code, out, err = spotrelay(command, "demo", *more)
+        assert (code, err) == (0, ""), words
+        assert "missing" not in out, words
+    assert spotrelay("scale", "demo", "4", "--for", "5m")[0] == 3
+
+
 def test_scores_and_prices_are_shown(demo: Bench, spotrelay: Command) -> None:
     """A line for each zone and each pool that the service may use."""
     zones = {one["zone"] for one in spotrelay.json("scores", "demo")}

@@ -1,0 +1,33 @@
+"""What a replica says, on its instance's console, where EC2 shows it without a way into the instance.
+
+systemd writes it to the instance's journal alone. To have it write to the console as well would let the
+service wait for a serial line. So the journal is read from its files, and what is copied is limited.
+"""
+
+from __future__ import annotations
+
+SCRIPT = """\
+#!/bin/bash
+# What the replica says, for `spotrelay logs`: each time the last 8 KiB, for a console is slow.
+from=$(date -u '+%F %T UTC')
+while sleep 20; do
+  to=$(date -u '+%F %T UTC')
+  journalctl --unit spotrelay --output short-iso --since "$from" --until "$to" | tail -c 8192 >/dev/console
+  from=$to
+done
+"""
+
+UNIT = """\
+[Unit]
+Description=SpotRelay: what {name} says, on the console
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart=/bin/bash {home}/console.sh
+Restart=always
+RestartSec=20
+Nice=19
+
+[Install]
+WantedBy=multi-user.target
+"""

@@ -70,6 +70,10 @@ class Cost:
             words.append(
                 f"{self.spent.unpriced_hours:.1f} instance hours have no known price and are left out"
             )
+        if self.spent.unlisted_usd:
+            words.append(
+                f"{self.spent.unlisted_usd:.2f} USD of Spot have no known on-demand price to be compared with"
+            )
         if self.missing_days:
             words.append(f"nothing was written down on {len(self.missing_days)} days")
         return "; ".join(words)
@@ -119,7 +123,7 @@ def cost(
 
 
 def _json(spent: Spending) -> dict[str, float]:
-    names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd")
+    names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd", "unlisted_usd")
     found = {name: round(getattr(spent, name), 6) for name in names}
     hours = ("spot_hours", "on_demand_hours", "unpriced_hours")
     return found | {name: round(getattr(spent, name), 3) for name in hours}

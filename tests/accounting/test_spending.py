@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.accounting.days import Day
 from spotrelay.accounting.spending import Spending, lives, spent
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.cost import cost
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -124,6 +127,30 @@ def test_a_standby_costs_its_disk_while_it_is_stopped() -> None:
 def test_what_has_no_price_is_told_and_not_taken_for_free() -> None:
     """Neither Spot's nor on-demand's price is known: the hours are named."""
     assert of(ran(0, 2), spot={}) == Spending(unpriced_hours=2.0)
+
+
+def test_what_has_no_list_price_is_compared_with_nothing() -> None:
+    """Spot whose type has no known on-demand price costs, and saves nothing that anybody could know."""
+    other = CapacityPool("us-east-1", "us-east-1a", "g6.xlarge")
+    unlisted = replace(ran(0, 2, 2), offering=Offering(other, PurchaseOption.SPOT))
+    spot = {**at((-5, 0.3)), other: [(NOON, 0.4)]}
+    found = of(ran(0, 2), unlisted, spot=spot)
+    assert [found.spot_usd, found.listed_usd, found.unlisted_usd] == pytest.approx([1.4, 2.0, 0.8])
+    assert found.saved_usd == pytest.approx(2.0 - 0.6)
+    told = cost("chat", NOON, NOON + 2 * HOUR, [Day("chat", NOON.date(), NOON + 2 * HOUR, found)])
+    assert told.share_saved == pytest.approx(0.7)
+    assert "0.80 USD of Spot have no known on-demand price" in told.of
+    alone = cost("chat", NOON, NOON, [Day("chat", NOON.date(), NOON, of(unlisted, spot=spot))])
+    assert alone.share_saved is None
+    assert alone.spent.saved_usd == pytest.approx(0)
+
+
+def test_what_ec2_took_without_a_warning_is_free_too() -> None:
+    """Its event may be lost: what EC2 says of the instance's end says the same."""
+    said = "instance terminated: Server.SpotInstanceTermination: Spot instance termination"
+    assert of(replace(ran(0, 0.9), reason=said)).waived_usd == pytest.approx(0.27)
+    ours = "instance terminated: Client.UserInitiatedShutdown: User initiated shutdown"
+    assert of(replace(ran(0, 0.9), reason=ours)).waived_usd == 0.0
 
 
 def test_a_replica_that_never_had_an_instance_costs_nothing() -> None:

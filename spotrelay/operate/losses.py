@@ -130,7 +130,7 @@ def losses(replicas: Iterable[Replica]) -> list[Loss]:
 def gaps(replicas: Iterable[Replica], since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
     """When nobody was in rotation, between `since` and `until`, by the rows."""
     served = [
-        (r.entered[ReplicaState.READY], r.unhealthy_since or r.entered.get(ReplicaState.DRAINING, until))
+        (r.entered[ReplicaState.READY], r.left_at or until)
         for r in replicas
         if ReplicaState.READY in r.entered
     ]

@@ -142,21 +142,13 @@ def _fell_at(replicas: Iterable[Replica], ready: int, enough: int, now: datetime
     turns: list[tuple[datetime, int]] = []
     for replica in replicas:
         if came := replica.entered.get(ReplicaState.READY):
-            left = _left_at(replica)
+            left = replica.left_at
             turns += [(came, 1), *([(left, -1)] if left else [])]
     for at, turn in sorted(turns, reverse=True):
         ready -= turn
         if ready >= enough:
             return min(at, now)
     return now
-
-
-def _left_at(replica: Replica) -> datetime | None:
-    """When it ceased to serve, if it did."""
-    if ReplicaState.READY not in replica.entered or replica.serves:
-        return None
-    drained = replica.entered.get(ReplicaState.DRAINING)
-    return min((at for at in (replica.unhealthy_since, drained) if at), default=None)
 
 
 def _whole_again_at(rows: Rows, needed: int, since: datetime, now: datetime) -> datetime:

@@ -241,7 +241,8 @@ def _loss(lost: Replica, record: _Record, stand_ins: Mapping[int, Replica]) -> L
     since = _lost_at(lost) if lost.is_fallback else requested_at(chain[0]) if chain else None
     fallback = record.fallback(since, successor, stand_ins.keys(), lost) if since else None
     entered = restorer.entered if (restorer := fallback or successor) else {}
-    is_missed = bool(chain or fallback) or not (lost.is_fallback or _is_needless(lost))
+    # A loss and its replacement are one commit: without one as many as wanted are left, or nothing is wanted.
+    is_missed = bool(chain or fallback or lost.replaced_by)
     return Loss(
         replica=lost.id,
         offering=lost.offering,

@@ -44,10 +44,7 @@ from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import status
 from spotrelay.operate.widget import rendered
 
-pytestmark = [
-    pytest.mark.xdist_group("views"),  # so that the worlds are made once, not once by each worker of pytest
-    pytest.mark.timeout(300),  # ten seconds of a processor, on a machine that may be busy
-]
+pytestmark = pytest.mark.xdist_group("views")  # so that the worlds are made once, not once by each worker
 
 SEEDS = range(60)
 

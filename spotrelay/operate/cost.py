@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
-from spotrelay.accounting.days import Day
+from spotrelay.accounting.days import Day, bounds
 from spotrelay.accounting.spending import HOUR, Spending
 
 BALANCER_USD_PER_HOUR = 0.0225
@@ -120,6 +120,16 @@ def cost(
         tuple(DayCost(day.date.isoformat(), day.spent) for day in days),
         tuple(missing),
     )
+
+
+def beginning(first: date, begun: datetime, since: date) -> datetime:
+    """When the time begins that is counted: with the `first` day, or with the service.
+
+    `begun` is the earliest that its rows tell; those are gone after a month, so that its days may go back
+    further, to `since`.
+    """
+    known = begun if begun.date() <= since else bounds(since)[0]
+    return max(bounds(first)[0], known)
 
 
 def _json(spent: Spending) -> dict[str, float]:

@@ -10,7 +10,7 @@ from spotrelay.accounting.days import ROWS_KEPT, Day, bounds, list_prices, of
 from spotrelay.aws.prices import Prices
 from spotrelay.core.names import target_group_name
 from spotrelay.operate.access import ControlPlane
-from spotrelay.operate.cost import Cost, cost
+from spotrelay.operate.cost import Cost, beginning, cost
 from spotrelay.operate.curves import Curve, curves
 from spotrelay.operate.scores import ZoneScores, scores_of
 from spotrelay.operate.snapshot import ServiceSnapshot
@@ -40,7 +40,7 @@ def cost_of(plane: ControlPlane, seen: ServiceSnapshot, count: int) -> Cost | No
     since = min([*kept, begun.date()])
     return cost(
         seen.service,
-        max(bounds(first)[0], begun if begun.date() <= since else bounds(since)[0]),
+        beginning(first, begun, since),
         now,
         [told[day] for day in wanted if day in told and day >= since],
         missing=[day.isoformat() for day in wanted if day not in told and day >= since],

@@ -89,8 +89,8 @@ class Loss:
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON: times in ISO 8601, durations in seconds from the warning on."""
-        times = ("at", "warned_at", "out_at", "launched_at", "ready_at", "taken_at", "whole_at")
-        facts = {name: _iso(getattr(self, name)) for name in times}
+        times = ("warned_at", "out_at", "launched_at", "ready_at", "taken_at", "needless_at", "whole_at")
+        facts = {name: _iso(getattr(self, name)) for name in ("at", *times)}
         durations = {name: getattr(self, name) for name in ("out_s", "launched_s", "ready_s", "whole_s")}
         return {
             "replica": self.replica,

@@ -166,6 +166,19 @@ def test_a_gap_begins_when_the_first_was_missed() -> None:
         assert news.since(rows, ended, "demo", 3, NOW).told.gap_since == NOW - seconds(began_s)
 
 
+def test_a_loss_is_told_once_while_it_serves_on() -> None:
+    """By the tick that finds it; not by those until it leaves, nor by the one after its end."""
+    warned = a_replica(1, READY, warned_at=NOW, lost_at=NOW)
+    rest = [a_replica(i, READY) for i in (2, 3)]
+    first = news.since(rows_of(warned, *rest, told=WHOLE), (), "demo", 3, NOW)
+    assert [n.kind for n in first.notices] == [NoticeKind.REPLICA_LOST]
+    again = news.since(rows_of(warned, *rest, told=first.told), (), "demo", 3, NOW)
+    assert again.notices == ()
+    ended = a_replica(1, ReplicaState.TERMINATED, warned_at=NOW, lost_at=NOW)
+    after = rows_of(*rest, a_replica(4, READY), told=replace(again.told, highest_id=4))
+    assert NoticeKind.REPLICA_LOST not in [n.kind for n in news.since(after, [ended], "demo", 3, NOW).notices]
+
+
 def test_a_standby_that_is_gone_is_no_loss() -> None:
     """It serves nobody. Its row, its event and its metric say the same as the history."""
     for state in (ReplicaState.STANDBY, ReplicaState.STARTING):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -174,3 +175,42 @@ def test_two_parts_of_a_time_cost_what_the_whole_does(
     parts = of(*rows, spot=spot, begin=-40, end=cut) + of(*rows, spot=spot, begin=cut, end=40)
     assert parts.spot_usd == pytest.approx(whole.spot_usd)
     assert parts.spot_hours == pytest.approx(sum(lasts for _, lasts in spans), abs=1e-6)
+
+
+HOSTS = st.tuples(st.sampled_from(["g5.xlarge", "g6.xlarge"]), st.sampled_from(PurchaseOption), st.booleans())
+"""An instance's type, of which one has no list price; how it was bought; whether its Spot price is known."""
+
+
+@given(
+    hosts=st.lists(HOSTS, min_size=1, max_size=3),
+    replicas=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 40)), max_size=6),
+    cuts=st.lists(st.integers(0, 80), max_size=3),
+)
+def test_every_hour_of_every_instance_is_told_once(
+    hosts: list[tuple[str, PurchaseOption, bool]], replicas: list[tuple[int, int, int]], cuts: list[int]
+) -> None:
+    """As what it was bought, or as one without a price; shared or not, and however the time is cut. Nothing
+    is saved, or lost, on what can't be compared."""
+    rows, spot = [], dict[CapacityPool, list[tuple[datetime, float]]]()
+    ran_in: dict[int, set[int]] = {}
+    for id_, (number, begin, lasts) in enumerate(replicas, 1):
+        type_, option, is_priced = hosts[number % len(hosts)]
+        pool = CapacityPool("us-east-1", f"us-east-1{number}", type_)
+        one = ran(begin, begin + lasts, id_, instance=f"i-{number}:{8080 + id_}")
+        rows.append(replace(one, offering=Offering(pool, option)))
+        ran_in.setdefault(number, set()).update(range(begin, begin + lasts))
+        if is_priced:
+            spot[pool] = [(NOON, 0.3), (NOON + 20 * HOUR, 0.7)]
+    whole = of(*rows, spot=spot, now=100, begin=0, end=80)
+    parts = [of(*rows, spot=spot, now=100, begin=b, end=e) for b, e in pairwise([0, *sorted(cuts), 80])]
+    assert asdict(sum(parts, Spending())) == pytest.approx(asdict(whole))
+    hours = whole.spot_hours + whole.on_demand_hours + whole.unpriced_hours
+    assert hours == pytest.approx(sum(len(of_host) for of_host in ran_in.values()))
+    saved = spot_usd = 0.0
+    for number, its in ran_in.items():
+        type_, option, is_priced = hosts[number % len(hosts)]
+        if option is PurchaseOption.SPOT and is_priced:
+            usd = sum(0.3 if hour < 20 else 0.7 for hour in its)
+            spot_usd += usd
+            saved += len(its) - usd if type_ in LISTED else 0.0
+    assert [whole.saved_usd, whole.spot_usd] == pytest.approx([saved, spot_usd])

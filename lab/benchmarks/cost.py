@@ -398,8 +398,12 @@ class _SpotPrices:
         types: Collection[str],  # noqa: ARG002
         start: datetime,  # noqa: ARG002
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
-        """See `accounting.ports.SpotPrices`."""
+        """See `accounting.ports.InstancePrices`."""
         return self.changes
+
+    def on_demand(self, region: str, instance_type: str) -> float | None:
+        """See `accounting.ports.InstancePrices`: the survey knows all types."""
+        raise AssertionError(f"nobody need ask for {instance_type} in {region}")
 
 
 TABLE = "spotrelay"

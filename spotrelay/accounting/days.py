@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from spotrelay.accounting.spending import Changes, Spending, lives, spent
-from spotrelay.core.pools import CapacityPool, Cause, PoolMemory, PurchaseOption
+from spotrelay.core.pools import CapacityPool, Cause, PoolMemory, PurchaseOption, Survey
+from spotrelay.core.ports import PortError
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.slots import host
 
 DAY = timedelta(days=1)
 
 CLOSED_AFTER = timedelta(hours=2)
 """So long after its end a day is still written anew: the last survey of a day misses its last minutes."""
+
+
+ROWS_KEPT = timedelta(days=29)
+"""Rows are kept for 30 days: what is younger can be worked out anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,40 @@ def open_days(now: datetime) -> list[date]:
     return sorted({(now - CLOSED_AFTER).astimezone(UTC).date(), now.astimezone(UTC).date()})
 
 
+def unfinished(kept: Callable[[date], Day | None], first: date, now: datetime) -> list[date]:
+    """The days before the open ones that nobody wrote to their end, since the last one that somebody did.
+
+    `first` is the earliest that is known of. Whoever writes them does so in order, the oldest first.
+    """
+    found: list[date] = []
+    day = open_days(now)[0] - DAY
+    while day >= first and bounds(day)[0] >= now - ROWS_KEPT:
+        before = kept(day)
+        if before is not None and before.until >= bounds(day)[1]:
+            break
+        found.append(day)
+        day -= DAY
+    return found[::-1]
+
+
+def list_prices(
+    survey: Survey | None, types: Iterable[str], ask: Callable[[str], float | None]
+) -> Mapping[str, float]:
+    """On-demand prices by instance type: those surveyed, and of what isn't eligible any more those asked for.
+
+    What nobody tells is missing: its hours are told to have no price.
+    """
+    found = dict(survey.on_demand_prices) if survey else {}
+    for name in sorted({*types} - found.keys()):
+        try:
+            price = ask(name)
+        except PortError:
+            continue
+        if price is not None:
+            found[name] = price
+    return found
+
+
 def bounds(day: date) -> tuple[datetime, datetime]:
     """Its beginning and its end."""
     begin = datetime.combine(day, time(), UTC)
@@ -98,15 +138,15 @@ def of(
     replicas: Iterable[Replica],
     memory: PoolMemory,
     spot: Changes,
+    on_demand: Mapping[str, float],
     now: datetime,
     disk_usd_per_hour: float,
 ) -> Day:
-    """The service's day, as far as it has come by now."""
+    """The service's day, as far as it has come by now. `on_demand`: by instance type, USD per hour."""
     rows, survey = list(replicas), memory.survey
     begin, end = bounds(day)
     end = min(end, now)
     found = lives(rows, now)
-    on_demand = survey.on_demand_prices if survey else {}
     is_today = survey is not None and begin <= survey.at < end
     launched, lost = _launched(rows, begin, end), _lost(rows, begin, end)
     hours: dict[CapacityPool, float] = defaultdict(float)
@@ -136,21 +176,24 @@ def of(
 
 
 def _launched(rows: Iterable[Replica], begin: datetime, end: datetime) -> Counter[CapacityPool]:
-    return Counter(
-        r.offering.pool
-        for r in rows
-        if r.offering and r.offering.purchase_option is PurchaseOption.SPOT
-        if begin <= r.entered.get(ReplicaState.PROVISIONING, end) < end
-    )
+    return _counted(rows, lambda r: r.entered.get(ReplicaState.PROVISIONING), begin, end)
 
 
 def _lost(rows: Iterable[Replica], begin: datetime, end: datetime) -> Counter[CapacityPool]:
-    return Counter(
-        r.offering.pool
-        for r in rows
-        if r.offering and r.offering.purchase_option is PurchaseOption.SPOT
-        if r.warned_at and begin <= r.warned_at < end
-    )
+    return _counted(rows, lambda r: r.gone_at, begin, end)
+
+
+def _counted(
+    rows: Iterable[Replica], when: Callable[[Replica], datetime | None], begin: datetime, end: datetime
+) -> Counter[CapacityPool]:
+    """To how many Spot instances of each pool it happened then, however many replicas share one."""
+    first: dict[str, tuple[datetime, CapacityPool]] = {}
+    for r in rows:
+        at = when(r)
+        if at and r.instance_id and r.offering and r.offering.purchase_option is PurchaseOption.SPOT:
+            this = (at, r.offering.pool)
+            first[host(r.instance_id)] = min(first.get(host(r.instance_id), this), this)
+    return Counter(pool for at, pool in first.values() if begin <= at < end)
 
 
 def _refused(memory: PoolMemory, pool: CapacityPool, begin: datetime, end: datetime) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
 from typing import Any
 
 from spotrelay.accounting import days
-from spotrelay.accounting.ports import Days, RowReader, SpotPrices
+from spotrelay.accounting.ports import Days, InstancePrices, RowReader
+from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Clock, OtherControlPlane, Services, Telemetry
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import parse_tick
@@ -23,12 +26,12 @@ class NotAccountedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Writes the days that aren't closed, anew each time: nothing is lost if one time fails."""
+    """Writes the days that aren't closed, anew each time: nothing is lost if that fails for a week."""
 
     services: Services
     store: RowReader
     days: Days
-    prices: SpotPrices
+    prices: InstancePrices
     telemetry: Telemetry
     clock: Clock
 
@@ -69,13 +72,19 @@ class Ledger:
         ended = {r.id: r for r in self.store.history(service, ROWS)}
         rows = {**present, **ended}.values()
         memory = self.store.recall(service, spec.region, now)
-        open_days = days.open_days(now)
+        begun = min((min(r.entered.values()) for r in rows), default=now).astimezone(UTC).date()
+        unfinished = days.unfinished(lambda day: self.days.get(service, day), begun, now)
+        open_days = [*unfinished, *days.open_days(now)]
         begin, _ = days.bounds(open_days[0])
         surveyed = memory.survey.pools if memory.survey else spec.pools
-        used = (r.offering.pool for r in rows if r.offering and (not r.state.is_ended or r.since >= begin))
-        types = {pool.instance_type for pool in (*surveyed, *used)}
-        changes = self.prices.spot_since(spec.region, types, begin) if spec.use_spot else {}
+        used = [r.offering for r in rows if r.offering and (not r.state.is_ended or r.since >= begin)]
+        types = {pool.instance_type for pool in (*surveyed, *(offering.pool for offering in used))}
+        # It may have been on Spot when the day began.
+        is_spot = spec.use_spot or any(o.purchase_option is PurchaseOption.SPOT for o in used)
+        changes = self.prices.spot_since(spec.region, types, begin) if is_spot and types else {}
         spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
+        its = {offering.pool.instance_type for offering in used}
+        on_demand = days.list_prices(memory.survey, its, partial(self.prices.on_demand, spec.region))
         for day in open_days:
-            found = days.of(service, day, rows, memory, spot, now, spec.disk_usd_per_hour)
+            found = days.of(service, day, rows, memory, spot, on_demand, now, spec.disk_usd_per_hour)
             self.days.note(found.with_scores_of(self.days.get(service, day)))

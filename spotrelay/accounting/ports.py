@@ -44,11 +44,15 @@ class Days(Protocol):
         ...
 
 
-class SpotPrices(Protocol):
-    """Whoever knows what Spot cost."""
+class InstancePrices(Protocol):
+    """Whoever knows what instances cost."""
 
     def spot_since(
         self, region: str, types: Collection[str], start: datetime
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
         """Every change of the types' prices since then, and before it the last one of each pool."""
+        ...
+
+    def on_demand(self, region: str, instance_type: str) -> float | None:
+        """The list price; None if there is none."""
         ...

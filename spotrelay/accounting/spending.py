@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
 from spotrelay.core import slots
+from spotrelay.core.instances import RECLAIMED
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 
@@ -40,6 +41,8 @@ class Spending:
     """Of Spot instances that EC2 took back within their first hour: not charged, and not in `spot_usd`."""
     unpriced_hours: float = 0.0
     """Hours of instances whose price isn't known: they cost something that is in none of the sums."""
+    unlisted_usd: float = 0.0
+    """Of `spot_usd`, what no on-demand price is known for: it is compared with nothing."""
 
     @property
     def instances_usd(self) -> float:
@@ -53,8 +56,8 @@ class Spending:
 
     @property
     def saved_usd(self) -> float:
-        """Against the same hours on-demand; disks cost the same."""
-        return self.listed_usd - self.instances_usd
+        """Against the same hours on-demand, where that price is known; disks cost the same."""
+        return self.listed_usd - (self.instances_usd - self.unlisted_usd)
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -86,10 +89,14 @@ def _life(host: str, sharing: Sequence[Replica], now: datetime) -> Life:
     spans = tuple(_joined(_ran(r, now) for r in sharing))
     begin = min(begin for begin, _ in spans)
     end = max(_ended(r, now) for r in sharing)
-    is_taken = offering.purchase_option is PurchaseOption.SPOT and any(
-        r.is_warned and r.state is ReplicaState.TERMINATED for r in sharing
-    )
+    is_taken = offering.purchase_option is PurchaseOption.SPOT and any(map(_was_taken, sharing))
     return Life(host, offering, spans, (begin, end), is_taken and end - begin <= FREE_IF_INTERRUPTED)
+
+
+def _was_taken(replica: Replica) -> bool:
+    """Whether EC2 took its instance back: with a warning, or by what it said of the instance's end."""
+    is_warned = replica.is_warned and replica.state is ReplicaState.TERMINATED
+    return is_warned or (replica.state.is_ended and RECLAIMED in replica.reason)
 
 
 def _ran(replica: Replica, now: datetime) -> tuple[datetime, datetime]:
@@ -153,7 +160,8 @@ def _cost(
     usd = sum(_integral(changes or (), span) for span in spans)
     if life.is_waived:
         return Spending(waived_usd=usd, listed_usd=listed_usd, spot_hours=hours)
-    return Spending(spot_usd=usd, listed_usd=listed_usd, spot_hours=hours)
+    unlisted_usd = usd if listed is None else 0.0
+    return Spending(spot_usd=usd, listed_usd=listed_usd, spot_hours=hours, unlisted_usd=unlisted_usd)
 
 
 def _integral(changes: Sequence[tuple[datetime, float]], span: tuple[datetime, datetime]) -> float:

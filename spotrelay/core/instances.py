@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from spotrelay.core.pools import Offering
 
+RECLAIMED = "Server.SpotInstance"
+"""How EC2's reason begins for the end of a Spot instance that it took back."""
+
 
 class InstanceState(StrEnum):
     """EC2's instance states."""
@@ -51,7 +54,7 @@ class Instance:
     @property
     def was_reclaimed(self) -> bool:
         """Whether EC2 says that it took back a Spot instance."""
-        return self.state_reason.startswith("Server.SpotInstance")
+        return self.state_reason.startswith(RECLAIMED)
 
     @property
     def ended_by_ec2(self) -> bool:

@@ -264,6 +264,14 @@ class Replica:
         return self.state is ReplicaState.READY and self.unhealthy_since is None
 
     @property
+    def left_at(self) -> datetime | None:
+        """When it ceased to serve; None if it never did, or serves."""
+        if ReplicaState.READY not in self.entered or self.serves:
+            return None
+        times = (self.unhealthy_since, self.entered.get(ReplicaState.DRAINING))
+        return min((at for at in times if at), default=self.since if self.state.is_ended else None)
+
+    @property
     def stays(self) -> bool:
         """Whether it serves, and EC2 hasn't said that it takes it back."""
         return self.serves and not self.is_warned

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
-from spotrelay.accounting.days import Day
+from spotrelay.accounting.days import Day, bounds
 from spotrelay.accounting.spending import HOUR, Spending
 
 BALANCER_USD_PER_HOUR = 0.0225
@@ -70,6 +70,10 @@ class Cost:
             words.append(
                 f"{self.spent.unpriced_hours:.1f} instance hours have no known price and are left out"
             )
+        if self.spent.unlisted_usd:
+            words.append(
+                f"{self.spent.unlisted_usd:.2f} USD of Spot have no known on-demand price to be compared with"
+            )
         if self.missing_days:
             words.append(f"nothing was written down on {len(self.missing_days)} days")
         return "; ".join(words)
@@ -118,8 +122,18 @@ def cost(
     )
 
 
+def beginning(first: date, begun: datetime, since: date) -> datetime:
+    """When the time begins that is counted: with the `first` day, or with the service.
+
+    `begun` is the earliest that its rows tell; those are gone after a month, so that its days may go back
+    further, to `since`.
+    """
+    known = begun if begun.date() <= since else bounds(since)[0]
+    return max(bounds(first)[0], known)
+
+
 def _json(spent: Spending) -> dict[str, float]:
-    names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd")
+    names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd", "unlisted_usd")
     found = {name: round(getattr(spent, name), 6) for name in names}
     hours = ("spot_hours", "on_demand_hours", "unpriced_hours")
     return found | {name: round(getattr(spent, name), 3) for name in hours}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 
-from spotrelay.accounting.days import Day, bounds, of
+from spotrelay.accounting.days import ROWS_KEPT, Day, bounds, list_prices, of
 from spotrelay.aws.prices import Prices
 from spotrelay.core.names import target_group_name
 from spotrelay.operate.access import ControlPlane
-from spotrelay.operate.cost import Cost, cost
+from spotrelay.operate.cost import Cost, beginning, cost
 from spotrelay.operate.curves import Curve, curves
 from spotrelay.operate.scores import ZoneScores, scores_of
 from spotrelay.operate.snapshot import ServiceSnapshot
-
-ROWS_KEPT = timedelta(days=29)
-"""Rows are kept for 30 days: what is younger is worked out anew, and to the second."""
 
 ENDED = 10_000
 """Ended replicas that are read for a history or a cost: three hundred losses a day."""
@@ -42,7 +40,7 @@ def cost_of(plane: ControlPlane, seen: ServiceSnapshot, count: int) -> Cost | No
     since = min([*kept, begun.date()])
     return cost(
         seen.service,
-        max(bounds(first)[0], min(begun, bounds(since)[0] if kept else begun)),
+        beginning(first, begun, since),
         now,
         [told[day] for day in wanted if day in told and day >= since],
         missing=[day.isoformat() for day in wanted if day not in told and day >= since],
@@ -92,8 +90,10 @@ def _worked_out(plane: ControlPlane, seen: ServiceSnapshot, days: Sequence[date]
     types = {r.offering.pool.instance_type for r in seen.replicas.values() if r.offering}
     if not days or not types:
         return {}
-    changes = Prices(plane.clients).spot_since(plane.region, types, bounds(days[0])[0])
+    prices = Prices(plane.clients)
+    changes = prices.spot_since(plane.region, types, bounds(days[0])[0])
     spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
     disk = seen.spec.disk_usd_per_hour if seen.spec else 0.0
     rows = seen.replicas.values()
-    return {day: of(seen.service, day, rows, seen.memory, spot, seen.at, disk) for day in days}
+    on_demand = list_prices(seen.memory.survey, types, partial(prices.on_demand, plane.region))
+    return {day: of(seen.service, day, rows, seen.memory, spot, on_demand, seen.at, disk) for day in days}

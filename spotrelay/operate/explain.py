@@ -130,11 +130,12 @@ def _price(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]
         if offering.purchase_option is PurchaseOption.SPOT
     }
     cheapest: Offering | None = min(spot, key=lambda offering: spot[offering], default=None)
-    words = f"{now:.3f} USD an hour"
+    words = f"{now:.3f} USD an hour" + (f", one of {replica.slots} shares" if replica.slots > 1 else "")
     if on_demand:
         words += f", on-demand {on_demand:.3f}"
     if cheapest and cheapest != replica.offering:
         words += f"; the cheapest Spot pool is {cheapest.pool} at {spot[cheapest]:.3f}"
+        words += " an instance" if replica.slots > 1 else ""
     yield "price now", words
 
 

@@ -6,9 +6,11 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from spotrelay.core.pools import CapacityPool, Offering
@@ -47,6 +49,8 @@ class Loss:
     """When everything was restored that was lost in this time, which may be more than this replica."""
     is_missed: bool
     """Whether it needed a replacement: as many as wanted may have been left."""
+    needless_at: datetime | None
+    """When as many as wanted were there without a replacement: at once, or since fewer were wanted."""
 
     @property
     def is_warned(self) -> bool:
@@ -85,8 +89,8 @@ class Loss:
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON: times in ISO 8601, durations in seconds from the warning on."""
-        times = ("at", "warned_at", "out_at", "launched_at", "ready_at", "taken_at", "whole_at")
-        facts = {name: _iso(getattr(self, name)) for name in times}
+        times = ("warned_at", "out_at", "launched_at", "ready_at", "taken_at", "needless_at", "whole_at")
+        facts = {name: _iso(getattr(self, name)) for name in ("at", *times)}
         durations = {name: getattr(self, name) for name in ("out_s", "launched_s", "ready_s", "whole_s")}
         return {
             "replica": self.replica,
@@ -112,11 +116,11 @@ def losses(replicas: Iterable[Replica]) -> list[Loss]:
     A row doesn't say for whom a fallback stands in, nor whom it replaces if it was requested after a failure.
     That is told by time, and no fallback is told twice.
     """
-    rows = {r.id: r for r in replicas}
+    record = _Record.of(replicas)
     stand_ins: dict[int, Replica] = {}
     found = []
-    for lost in sorted((r for r in rows.values() if _is_loss(r)), key=lambda r: (_lost_at(r), r.id)):
-        loss = _loss(lost, rows, stand_ins)
+    for lost in sorted((r for r in record.rows.values() if _is_loss(r)), key=lambda r: (_lost_at(r), r.id)):
+        loss = _loss(lost, record, stand_ins)
         if loss.fallback:
             stand_ins[loss.fallback] = stand_ins.get(lost.id, lost)
         found.append(loss)
@@ -126,7 +130,7 @@ def losses(replicas: Iterable[Replica]) -> list[Loss]:
 def gaps(replicas: Iterable[Replica], since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
     """When nobody was in rotation, between `since` and `until`, by the rows."""
     served = [
-        (r.entered[ReplicaState.READY], r.unhealthy_since or r.entered.get(ReplicaState.DRAINING, until))
+        (r.entered[ReplicaState.READY], r.left_at or until)
         for r in replicas
         if ReplicaState.READY in r.entered
     ]
@@ -166,15 +170,79 @@ def _lost_at(row: Replica) -> datetime:
     return min(at for at in times if at is not None)
 
 
-def _loss(lost: Replica, rows: Mapping[int, Replica], stand_ins: Mapping[int, Replica]) -> Loss:
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """All rows, and what is looked for among them, in order: there may be ten thousand."""
+
+    rows: Mapping[int, Replica]
+    in_nobodys_place: Sequence[Replica]
+    """Those that were requested because too few were there, by ID: after a failure, for instance."""
+    fallbacks: Sequence[Replica]
+    """Those that came to serve, by when they did."""
+
+    @classmethod
+    def of(cls, replicas: Iterable[Replica]) -> _Record:
+        rows = {r.id: r for r in replicas}
+        free = (r for r in rows.values() if r.replaces is None and not (r.is_fallback or r.is_standby))
+        served = (r for r in rows.values() if r.is_fallback and ReplicaState.READY in r.entered)
+        return cls(
+            rows,
+            sorted(free, key=lambda r: r.id),
+            sorted(served, key=lambda r: (r.entered[ReplicaState.READY], r.id)),
+        )
+
+    def successors(self, lost: Replica) -> Iterator[Replica]:
+        """What was requested in its place, then what in the place of that, and so on."""
+        row: Replica | None = lost
+        while row and (row := self._successor(row)):
+            yield row
+
+    def _successor(self, row: Replica) -> Replica | None:
+        """The next one has a higher ID: nothing is its own successor, whatever a damaged row says."""
+        if row.replaced_by is not None:
+            return self.rows.get(row.replaced_by) if row.replaced_by > row.id else None
+        if not _leaves_a_place(row):
+            return None
+        since = row.since if row.state is ReplicaState.FAILED else _lost_at(row)
+        first = bisect_right(self.in_nobodys_place, row.id, key=lambda r: r.id)
+        return next((r for r in islice(self.in_nobodys_place, first, None) if requested_at(r) >= since), None)
+
+    def fallback(
+        self, since: datetime, successor: Replica | None, told: Collection[int], lost: Replica
+    ) -> Replica | None:
+        """The first one that was asked for since then, and served before the successor did."""
+        by_then = successor.entered.get(ReplicaState.READY) if successor else None
+        first = bisect_left(self.fallbacks, since, key=lambda r: r.entered[ReplicaState.READY])
+        for one in islice(self.fallbacks, first, None):
+            if by_then is not None and one.entered[ReplicaState.READY] >= by_then:
+                return None
+            if asked_at(one) >= since and one.id not in told and one.id != lost.id:
+                return one
+        return None
+
+
+def _leaves_a_place(row: Replica) -> bool:
+    """Whether the next one is requested in nobody's place: after a failure, and after a loss while the
+    service's stack was gone."""
+    return row.state is ReplicaState.FAILED or (_is_loss(row) and not (row.is_fallback or _is_needless(row)))
+
+
+def _is_needless(row: Replica) -> bool:
+    """Whether as many as wanted were left."""
+    return row.reason.endswith(NEEDLESS)
+
+
+def _loss(lost: Replica, record: _Record, stand_ins: Mapping[int, Replica]) -> Loss:
     """`stand_ins`: for whom each fallback stands in, by its ID, as far as that has been told."""
     # Nothing is requested in the place of a fallback: it goes on to wait for what it stood in for.
-    chain = list(_successors(stand_ins.get(lost.id, lost), rows))
+    chain = list(record.successors(stand_ins.get(lost.id, lost)))
     ready = (r for r in chain if ReplicaState.READY in r.entered)
     successor = next(ready, chain[-1] if chain else None)
     since = _lost_at(lost) if lost.is_fallback else requested_at(chain[0]) if chain else None
-    fallback = _fallback(since, successor, rows, {lost.id, *stand_ins}) if since else None
+    fallback = record.fallback(since, successor, stand_ins.keys(), lost) if since else None
     entered = restorer.entered if (restorer := fallback or successor) else {}
+    # A loss and its replacement are one commit: without one as many as wanted are left, or nothing is wanted.
+    is_missed = bool(chain or fallback or lost.replaced_by)
     return Loss(
         replica=lost.id,
         offering=lost.offering,
@@ -188,44 +256,19 @@ def _loss(lost: Replica, rows: Mapping[int, Replica], stand_ins: Mapping[int, Re
         ready_at=entered.get(ReplicaState.READY),
         taken_at=lost.entered.get(ReplicaState.TERMINATED),
         whole_at=None,
-        is_missed=bool(chain or fallback) or not (lost.is_fallback or lost.reason.endswith(NEEDLESS)),
+        is_missed=is_missed,
+        needless_at=_given_up_at(successor) if is_missed else _lost_at(lost),
     )
 
 
-def _successors(lost: Replica, rows: Mapping[int, Replica]) -> Iterator[Replica]:
-    """What was requested in its place, then what in the place of that, and so on."""
-    row: Replica | None = lost
-    while row and (row := _successor(row, rows)):
-        yield row
-
-
-def _successor(row: Replica, rows: Mapping[int, Replica]) -> Replica | None:
-    """The next one has a higher ID: nothing is its own successor, whatever a damaged row says."""
-    if row.replaced_by is not None or row.state is not ReplicaState.FAILED:
-        return next((r for r in rows.values() if r.id == row.replaced_by and r.id > row.id), None)
-    # After a failure, the next one is requested in nobody's place.
-    later = (
-        r
-        for r in rows.values()
-        if r.id > row.id and r.replaces is None and not (r.is_fallback or r.is_standby)
-        if requested_at(r) >= row.since
-    )
-    return min(later, key=lambda r: r.id, default=None)
-
-
-def _fallback(
-    since: datetime, successor: Replica | None, rows: Mapping[int, Replica], told: Collection[int]
-) -> Replica | None:
-    """The first one that was asked for since then, and served before the successor did."""
-    ready = {r.id: at for r in rows.values() if (at := r.entered.get(ReplicaState.READY))}
-    by_then = ready.get(successor.id) if successor else None
-    able = (
-        r
-        for r in rows.values()
-        if r.is_fallback and r.id in ready and r.id not in told
-        if asked_at(r) >= since and (by_then is None or ready[r.id] < by_then)
-    )
-    return min(able, key=lambda r: (ready[r.id], r.id), default=None)
+def _given_up_at(successor: Replica | None) -> datetime | None:
+    """When the last one in the line went without having served, and nothing had to come in its place."""
+    if successor is None or ReplicaState.READY in successor.entered:
+        return None
+    if successor.state is ReplicaState.FAILED or (_is_loss(successor) and not _is_needless(successor)):
+        return None
+    ends = (successor.entered.get(state) for state in (ReplicaState.DRAINING, ReplicaState.TERMINATED))
+    return min((at for at in ends if at), default=None)
 
 
 def _with_whole(found: list[Loss]) -> list[Loss]:
@@ -234,10 +277,10 @@ def _with_whole(found: list[Loss]) -> list[Loss]:
     together: list[Loss] = []
     until: datetime | None = None
     for loss in found:
-        if together and until is not None and loss.at >= until:
+        if together and until is not None and loss.at > until:
             whole += (replace(one, whole_at=until) for one in together)
             together, until = [], None
-        restored_at = max(loss.ready_at, loss.at) if loss.ready_at else None if loss.is_missed else loss.at
+        restored_at = max(at, loss.at) if (at := loss.ready_at or loss.needless_at) else None
         if not together:
             until = restored_at
         elif until is not None:

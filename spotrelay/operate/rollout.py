@@ -65,20 +65,20 @@ class Progress:
 
 def progress(seen: ServiceSnapshot, since: datetime) -> Progress | None:
     """How far it is, of what was deployed at `since`; None: it has no document, so nothing is to come."""
-    if seen.spec is None or seen.desired is None:
+    if seen.spec is None or seen.wanted is None:
         return None
     spec, rows = rollout.in_effect(seen.spec, seen.rows), seen.rows
     old = rollout.old_ones(spec, rows)
     staying = [r for r in seen.present if r.stays]
     failed = _failed(seen, spec.version, since)
-    is_whole = len(staying) >= seen.desired.replicas
+    is_whole = len(staying) >= seen.wanted
     judged = status(seen)
     return Progress(
         service=seen.service,
         version=spec.version,
         before=tuple(sorted({r.version for r in old})),
         ready=len(staying),
-        desired=seen.desired.replicas,
+        desired=seen.wanted,
         new=sum(r.version == spec.version for r in staying),
         failed=len(failed),
         to_go=len(old),

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 
-from spotrelay.core.desired import Desired, derive
+from spotrelay.core.desired import Desired, derive, in_effect
 from spotrelay.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -85,6 +86,12 @@ class ServiceSnapshot:
         return derive(self.spec, self.rows.requests, self.at) if self.spec else None
 
     @property
+    def wanted(self) -> int | None:
+        """How many should be in rotation, those beyond the number included that a file has for safety; None
+        without a document. The metrics, the alarms and the events go by it, too."""
+        return in_effect(self.spec, self.rows.requests, self.at).replicas if self.spec else None
+
+    @property
     def prices(self) -> Mapping[Offering, float]:
         """USD per hour of an instance, as last surveyed."""
         return self.memory.prices
@@ -94,16 +101,25 @@ class ServiceSnapshot:
 
         A standby's instance is stopped, and costs nothing but its disk.
         """
-        if replica.offering is None or replica.state is ReplicaState.STANDBY:
+        if replica.offering is None or not _is_paid(replica):
             return 0.0
-        return _shared(self.prices.get(replica.offering), replica)
+        return _shared(self.memory.price(replica.offering), replica)
 
     def on_demand_usd_per_hour(self, replica: Replica) -> float | None:
         """The same at the on-demand price."""
-        if replica.offering is None or replica.state is ReplicaState.STANDBY:
+        if replica.offering is None or not _is_paid(replica):
             return 0.0
-        on_demand = Offering(replica.offering.pool, PurchaseOption.ON_DEMAND)
-        return _shared(self.prices.get(on_demand), replica)
+        return _shared(self.memory.price(replica.offering.on_demand), replica)
+
+    @property
+    def paid_for(self) -> list[Offering]:
+        """Of each instance that costs by the hour now, once: what it was bought as."""
+        there = {
+            host(r.instance_id): r.offering
+            for r in self.present
+            if r.instance_id and r.offering and _is_paid(r)
+        }
+        return list(there.values())
 
     @property
     def cooling(self) -> tuple[tuple[CapacityPool, Cooldown], ...]:
@@ -130,7 +146,7 @@ class ServiceSnapshot:
 
     def _spans(self) -> list[tuple[datetime, datetime]]:
         return [
-            (at, r.entered.get(ReplicaState.DRAINING) or r.entered.get(ReplicaState.FAILED) or self.at)
+            (at, r.left_at or self.at)
             for r in self.replicas.values()
             if (at := r.entered.get(ReplicaState.READY))
         ]
@@ -138,6 +154,12 @@ class ServiceSnapshot:
     def within(self, period: timedelta) -> datetime:
         """The beginning of the period that ends now."""
         return self.at - period
+
+
+def _is_paid(replica: Replica) -> bool:
+    """Whether its instance runs: a standby's is stopped, and what was found gone is gone."""
+    stands_by = replica.stands_by and ReplicaState.STANDBY in replica.entered
+    return not (stands_by or (replica.gone_at is not None and not replica.is_warned))
 
 
 def _shared(usd: float | None, replica: Replica) -> float | None:

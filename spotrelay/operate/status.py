@@ -126,8 +126,7 @@ def status(seen: ServiceSnapshot) -> Status:
     failed = [r for r in replicas if r.state is ReplicaState.FAILED and r.since >= seen.within(RECENT)]
     shown = [r for r in failed if r.since >= seen.within(FAILURES_SHOWN)][-FAILURES_MOST:]
     lost = [loss for loss in losses(replicas) if loss.at >= seen.within(RECENT)]
-    wanted, survey = seen.desired, seen.memory.survey
-    costing = [r for r in seen.present if r.instance_id]
+    desired, survey, paid = seen.desired, seen.memory.survey, seen.paid_for
     return Status(
         service=seen.service,
         region=seen.region,
@@ -135,13 +134,13 @@ def status(seen: ServiceSnapshot) -> Status:
         judgement=judgement,
         why=why,
         ready=len(seen.in_rotation),
-        desired=wanted.replicas if wanted else None,
-        desired_by=str(wanted.source) if wanted else "",
+        desired=seen.wanted,
+        desired_by=str(desired.source) if desired else "",
         version=seen.spec.version if seen.spec else None,
         serving_since=seen.serving_since,
         on_demand=sum(_option(r) is PurchaseOption.ON_DEMAND for r in seen.in_rotation),
-        usd_per_hour=_sum(seen.usd_per_hour(r) for r in costing),
-        on_demand_usd_per_hour=_sum(seen.on_demand_usd_per_hour(r) for r in costing),
+        usd_per_hour=_sum(map(seen.memory.price, paid)),
+        on_demand_usd_per_hour=_sum(seen.memory.price(offering.on_demand) for offering in paid),
         address=seen.address,
         replicas=tuple(_row(r, seen) for r in seen.present),
         failed=tuple(_row(r, seen) for r in shown),
@@ -157,16 +156,16 @@ def status(seen: ServiceSnapshot) -> Status:
 
 
 def _judged(seen: ServiceSnapshot) -> tuple[Judgement, str]:
-    wanted = seen.desired
+    wanted = seen.wanted
     for part in (Part.ROWS, Part.DOCUMENT):
         if part in seen.missing:
             return Judgement.UNKNOWN, f"the {part} couldn't be read: {seen.missing[part]}"
     if wanted is None:
         return Judgement.UNKNOWN, "it isn't deployed"
     ready = len(seen.in_rotation)
-    if ready >= wanted.replicas:
-        return (Judgement.WHOLE if wanted.replicas else Judgement.NONE), ""
-    return Judgement.NOT_WHOLE, "; ".join(_reasons(seen, wanted.replicas - ready))
+    if ready >= wanted:
+        return (Judgement.WHOLE if wanted else Judgement.NONE), ""
+    return Judgement.NOT_WHOLE, "; ".join(_reasons(seen, wanted - ready))
 
 
 def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:

@@ -92,9 +92,10 @@ class Drain(_Leaves):
 
     @property
     def loses(self) -> bool:
-        """See `_Step.loses`. What served on was lost with its warning."""
+        """See `_Step.loses`. What served on was lost with its warning, and a standby serves nobody."""
         is_news = self.warned_at is not None and not self.replica.is_warned
-        return (self.is_gone or is_news) and self.replica.lost_at is None
+        is_known = self.replica.lost_at is not None or self.replica.stands_by
+        return (self.is_gone or is_news) and not is_known
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""

@@ -52,12 +52,16 @@ class News:
 
 
 def unaccounted(rows: Rows) -> list[int]:
-    """The replicas that aren't there any more, or never were seen, and of which something may be to tell."""
+    """The replicas that aren't there any more, or never were seen, and of which something may be to tell.
+
+    Of those that served on when they were told lost, it is when they left the rotation.
+    """
     told = rows.told
     if not told.revision:
         return []
     since = range(told.highest_id + 1, rows.highest_id + 1)
-    return sorted({*told.replicas, *since} - rows.replicas.keys())
+    served_on = (id_ for id_, r in told.lost.items() if r.state is ReplicaState.READY)
+    return sorted({*told.replicas, *served_on, *since} - rows.replicas.keys())
 
 
 def since(rows: Rows, ended: Sequence[Replica], service: str, desired: int, now: datetime) -> News:
@@ -70,7 +74,7 @@ def since(rows: Rows, ended: Sequence[Replica], service: str, desired: int, now:
     opened = [r for r in replicas if r.id in told.replicas or r.id > told.highest_id]
     lost = [r for r in opened if r.lost_at]
     ready = [r for r in opened if ReplicaState.READY in r.entered and not told.replicas.get(r.id)]
-    known_lost = {**told.lost, **{r.id: r for r in lost}}
+    known_lost = {**told.lost, **{r.id: r for r in (*lost, *ended) if r.lost_at}}
     replaced = [(known_lost[r.replaces], r) for r in ready if r.replaces in known_lost]
     after = replace(
         told,
@@ -121,7 +125,7 @@ def _gap(
     whole_at = desired if ready >= desired else told.whole_at
     facts: dict[str, Any] = {"desired": desired, "ready": ready}
     if short > 0 and told.gap_since is None:
-        began = _fell_at(replicas, short, now)
+        began = _fell_at(replicas, ready, ready + short, now)
         notice = Notice(NoticeKind.FLEET_NOT_WHOLE, service, str(text_of(began)), began, facts)
         return News(replace(told, gap_since=began), (notice,))
     if short <= 0 and told.gap_since is not None:
@@ -133,18 +137,18 @@ def _gap(
     return News(replace(told, whole_at=whole_at))
 
 
-def _fell_at(replicas: Iterable[Replica], short: int, now: datetime) -> datetime:
-    """When as many had left the rotation as are missing: the last ones that did."""
-    left = sorted((at for r in replicas if (at := _left_at(r))), reverse=True)
-    return min(left[short - 1] if len(left) >= short else now, now)
-
-
-def _left_at(replica: Replica) -> datetime | None:
-    """When it ceased to serve, if it did."""
-    if ReplicaState.READY not in replica.entered or replica.serves:
-        return None
-    drained = replica.entered.get(ReplicaState.DRAINING)
-    return min((at for at in (replica.unhealthy_since, drained) if at), default=None)
+def _fell_at(replicas: Iterable[Replica], ready: int, enough: int, now: datetime) -> datetime:
+    """When there had last been enough, told backwards from now on: `ready` are left."""
+    turns: list[tuple[datetime, int]] = []
+    for replica in replicas:
+        if came := replica.entered.get(ReplicaState.READY):
+            left = replica.left_at
+            turns += [(came, 1), *([(left, -1)] if left else [])]
+    for at, turn in sorted(turns, reverse=True):
+        ready -= turn
+        if ready >= enough:
+            return min(at, now)
+    return now
 
 
 def _whole_again_at(rows: Rows, needed: int, since: datetime, now: datetime) -> datetime:

@@ -28,7 +28,7 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.ports import Unavailable
+from spotrelay.core.ports import Denied, Unavailable
 from spotrelay.core.replica import Replica
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Rows
@@ -54,7 +54,7 @@ def memory(at: datetime = NOON, *cooldowns: Cooldown, **more: Any) -> PoolMemory
 def day_of(*rows: Replica, known: PoolMemory | None = None, now: datetime = NOON + 6 * HOUR) -> Day:
     """The day of `NOON`."""
     spot = {POOL: [(NOON - 24 * HOUR, 0.3)]}
-    return days.of("demo", NOON.date(), rows, known or memory(), spot, now, 0.01)
+    return days.of("demo", NOON.date(), rows, known or memory(), spot, {"g5.xlarge": 1.0}, now, 0.01)
 
 
 def test_a_day_tells_what_each_pool_gave() -> None:
@@ -156,6 +156,7 @@ class Books:
     rows: Sequence[Replica] = ()
     written: dict[tuple[str, date], Day] = field(default_factory=dict)
     broken: str = ""
+    asked: list[date] = field(default_factory=list)
 
     def load(self, service: str) -> Rows:
         """See `RowReader`."""
@@ -186,17 +187,27 @@ class Books:
     def spot_since(
         self, region: str, types: Collection[str], start: datetime
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
-        """See `SpotPrices`; as EC2 tells them, the newest first."""
+        """See `InstancePrices`; as EC2 tells them, the newest first."""
         assert "g5.xlarge" in types
+        self.asked.append(start.date())
         return {POOL: [(NOON + HOUR, 0.5), (start, 0.3)]}
+
+    def on_demand(self, region: str, instance_type: str) -> float | None:
+        """See `InstancePrices`; of one type nobody tells."""
+        if instance_type == "g6.xlarge":
+            raise Denied("not authorized")
+        return {"g4dn.xlarge": 0.5}.get(instance_type)
 
 
 class _Services:
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+
     def names(self) -> Sequence[str]:
         return ("demo", "other")
 
     def get(self, service: str, *, fresh: bool = False) -> Any:
-        return replace(demo_spec(), service=service)
+        return replace(demo_spec(), service=service, **self._settings)
 
 
 @dataclass
@@ -207,9 +218,9 @@ class _At:
         return self.at
 
 
-def ledger(books: Books, now: datetime) -> Ledger:
+def ledger(books: Books, now: datetime, **settings: Any) -> Ledger:
     """A ledger of these books."""
-    return Ledger(_Services(), books, books, books, MemoryTelemetry(), _At(now))
+    return Ledger(_Services(**settings), books, books, books, MemoryTelemetry(), _At(now))
 
 
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
@@ -238,3 +249,61 @@ def test_an_hour_after_midnight_both_days_are_written() -> None:
     ledger(books, midnight + HOUR).write(["demo"])
     hours = {day.isoformat(): one.spent.spot_hours for (_, day), one in books.written.items()}
     assert hours == {"2026-11-01": pytest.approx(1), "2026-11-02": pytest.approx(1)}
+
+
+def test_days_that_nobody_finished_are_written_as_soon_as_somebody_can() -> None:
+    """The survey was down for two days: what was told in part, or not at all, is told to its end, once."""
+    books = Books(rows=[ran(-1, 60)])
+    ledger(books, NOON + 3 * HOUR).write(["demo"])
+    assert books.written["demo", NOON.date()].spent.spot_hours == pytest.approx(4)
+    for _ in range(2):
+        ledger(books, NOON + 63 * HOUR).write(["demo"])
+        hours = {day.day: one.spent.spot_hours for (_, day), one in books.written.items()}
+        assert hours == {1: pytest.approx(13), 2: pytest.approx(24), 3: pytest.approx(24), 4: 0.0}
+        assert all(one.until == days.bounds(day)[1] for (_, day), one in books.written.items() if day.day < 4)
+    first_asked, then_asked = books.asked[-2:]
+    assert (first_asked.day, then_asked.day) == (1, 4), "a day that was told to its end is closed"
+
+
+def test_what_is_older_than_rows_are_kept_is_left_as_it_is() -> None:
+    """Its rows may be gone: to write it anew would lose what was known."""
+    begun = date(2026, 10, 1)
+    found = days.unfinished(lambda _: None, begun, NOON)
+    assert found[0] == (NOON - days.ROWS_KEPT).date() + timedelta(days=1)
+    assert found == sorted(found)
+    assert found[-1] == NOON.date() - timedelta(days=1)
+    assert days.unfinished(lambda _: None, NOON.date(), NOON) == []
+
+
+def test_spot_that_was_given_up_today_keeps_its_price() -> None:
+    """The service is on-demand by now, and was on Spot this morning."""
+    books = Books(rows=[ran(0, 1)])
+    ledger(books, NOON + 6 * HOUR, use_spot=False).write(["demo"])
+    spent = books.written["demo", NOON.date()].spent
+    assert [spent.spot_usd, spent.unpriced_hours] == pytest.approx([0.3, 0.0])
+
+
+def test_a_type_that_is_no_longer_eligible_keeps_its_list_price() -> None:
+    """The survey doesn't name it any more. What nobody tells of is told to have no price."""
+    listed = days.list_prices(
+        memory().survey,
+        ["g5.xlarge", "g4dn.xlarge", "g6.xlarge", "p3.2xlarge"],
+        lambda name: Books().on_demand("us-east-1", name),
+    )
+    assert listed == {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5}
+    before = ran(0, 2, option=PurchaseOption.ON_DEMAND)
+    before = replace(
+        before, offering=Offering(replace(POOL, instance_type="g4dn.xlarge"), PurchaseOption.ON_DEMAND)
+    )
+    books = Books(rows=[before])
+    ledger(books, NOON + 6 * HOUR).write(["demo"])
+    assert books.written["demo", NOON.date()].spent.on_demand_usd == pytest.approx(1.0)
+
+
+def test_instances_are_counted_and_not_the_replicas_that_share_them() -> None:
+    """Their rate of losses is by the hours of instances; one that was gone without a warning counts."""
+    shared = {"slots": 2, "warned_at": NOON + HOUR}
+    rows = [ran(0, 2, 1, **shared), ran(0, 2, 2, instance="i-1:8082", **shared)]
+    gone = replace(ran(0, 2, 3), lost_at=NOON + HOUR)
+    pool = day_of(*rows, gone).pools[str(POOL)]
+    assert [pool.launched, pool.lost, pool.hours] == pytest.approx([2, 2, 4])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.accounting.days import Day
 from spotrelay.accounting.spending import Spending, lives, spent
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.cost import cost
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -126,6 +130,30 @@ def test_what_has_no_price_is_told_and_not_taken_for_free() -> None:
     assert of(ran(0, 2), spot={}) == Spending(unpriced_hours=2.0)
 
 
+def test_what_has_no_list_price_is_compared_with_nothing() -> None:
+    """Spot whose type has no known on-demand price costs, and saves nothing that anybody could know."""
+    other = CapacityPool("us-east-1", "us-east-1a", "g6.xlarge")
+    unlisted = replace(ran(0, 2, 2), offering=Offering(other, PurchaseOption.SPOT))
+    spot = {**at((-5, 0.3)), other: [(NOON, 0.4)]}
+    found = of(ran(0, 2), unlisted, spot=spot)
+    assert [found.spot_usd, found.listed_usd, found.unlisted_usd] == pytest.approx([1.4, 2.0, 0.8])
+    assert found.saved_usd == pytest.approx(2.0 - 0.6)
+    told = cost("chat", NOON, NOON + 2 * HOUR, [Day("chat", NOON.date(), NOON + 2 * HOUR, found)])
+    assert told.share_saved == pytest.approx(0.7)
+    assert "0.80 USD of Spot have no known on-demand price" in told.of
+    alone = cost("chat", NOON, NOON, [Day("chat", NOON.date(), NOON, of(unlisted, spot=spot))])
+    assert alone.share_saved is None
+    assert alone.spent.saved_usd == pytest.approx(0)
+
+
+def test_what_ec2_took_without_a_warning_is_free_too() -> None:
+    """Its event may be lost: what EC2 says of the instance's end says the same."""
+    said = "instance terminated: Server.SpotInstanceTermination: Spot instance termination"
+    assert of(replace(ran(0, 0.9), reason=said)).waived_usd == pytest.approx(0.27)
+    ours = "instance terminated: Client.UserInitiatedShutdown: User initiated shutdown"
+    assert of(replace(ran(0, 0.9), reason=ours)).waived_usd == 0.0
+
+
 def test_a_replica_that_never_had_an_instance_costs_nothing() -> None:
     """EC2 refused it."""
     refused = Replica("chat", 1, 1, ReplicaState.REQUESTED, "", {ReplicaState.REQUESTED: NOON})
@@ -147,3 +175,42 @@ def test_two_parts_of_a_time_cost_what_the_whole_does(
     parts = of(*rows, spot=spot, begin=-40, end=cut) + of(*rows, spot=spot, begin=cut, end=40)
     assert parts.spot_usd == pytest.approx(whole.spot_usd)
     assert parts.spot_hours == pytest.approx(sum(lasts for _, lasts in spans), abs=1e-6)
+
+
+HOSTS = st.tuples(st.sampled_from(["g5.xlarge", "g6.xlarge"]), st.sampled_from(PurchaseOption), st.booleans())
+"""An instance's type, of which one has no list price; how it was bought; whether its Spot price is known."""
+
+
+@given(
+    hosts=st.lists(HOSTS, min_size=1, max_size=3),
+    replicas=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 40)), max_size=6),
+    cuts=st.lists(st.integers(0, 80), max_size=3),
+)
+def test_every_hour_of_every_instance_is_told_once(
+    hosts: list[tuple[str, PurchaseOption, bool]], replicas: list[tuple[int, int, int]], cuts: list[int]
+) -> None:
+    """As what it was bought, or as one without a price; shared or not, and however the time is cut. Nothing
+    is saved, or lost, on what can't be compared."""
+    rows, spot = [], dict[CapacityPool, list[tuple[datetime, float]]]()
+    ran_in: dict[int, set[int]] = {}
+    for id_, (number, begin, lasts) in enumerate(replicas, 1):
+        type_, option, is_priced = hosts[number % len(hosts)]
+        pool = CapacityPool("us-east-1", f"us-east-1{number}", type_)
+        one = ran(begin, begin + lasts, id_, instance=f"i-{number}:{8080 + id_}")
+        rows.append(replace(one, offering=Offering(pool, option)))
+        ran_in.setdefault(number, set()).update(range(begin, begin + lasts))
+        if is_priced:
+            spot[pool] = [(NOON, 0.3), (NOON + 20 * HOUR, 0.7)]
+    whole = of(*rows, spot=spot, now=100, begin=0, end=80)
+    parts = [of(*rows, spot=spot, now=100, begin=b, end=e) for b, e in pairwise([0, *sorted(cuts), 80])]
+    assert asdict(sum(parts, Spending())) == pytest.approx(asdict(whole))
+    hours = whole.spot_hours + whole.on_demand_hours + whole.unpriced_hours
+    assert hours == pytest.approx(sum(len(of_host) for of_host in ran_in.values()))
+    saved = spot_usd = 0.0
+    for number, its in ran_in.items():
+        type_, option, is_priced = hosts[number % len(hosts)]
+        if option is PurchaseOption.SPOT and is_priced:
+            usd = sum(0.3 if hour < 20 else 0.7 for hour in its)
+            spot_usd += usd
+            saved += len(its) - usd if type_ in LISTED else 0.0
+    assert [whole.saved_usd, whole.spot_usd] == pytest.approx([saved, spot_usd])

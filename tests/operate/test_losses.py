@@ -208,8 +208,40 @@ def test_what_nobody_misses() -> None:
     """A loss that leaves as many as wanted needs no replacement, and the fleet stays whole."""
     (loss,) = told(lost(1, 10, reason=f"{WARNED}{NEEDLESS}"))
     assert (loss.is_missed, loss.replaced_by, loss.ready_s, loss.whole_s) == (False, None, None, 0.0)
-    (missed,) = told(lost(1, 10))
-    assert (missed.is_missed, missed.whole_s) == (True, None)
+    (unmarked,) = told(lost(1, 10))
+    assert (unmarked.is_missed, unmarked.whole_s) == (False, 0.0), "its service was being removed"
+
+
+def test_a_replacement_that_nobody_needs_any_more() -> None:
+    """Fewer are wanted: the loss ends there, and those that come later are stories of their own."""
+    given_up = row(3, requested=10.25, launched=11, gone=30, replaces=1, reason="more replicas than wanted")
+    needless = row(4, requested=10.25, launched=11, out=40, gone=60, replaces=2, warned=39)
+    needless = replace(needless, reason=f"{WARNED}{NEEDLESS}")
+    rows = [
+        lost(1, 10, replaced_by=3),
+        lost(2, 10, replaced_by=4),
+        replace(given_up, instance_id=None),
+        needless,
+        lost(5, 500, replaced_by=6, requested=400, launched=401, ready=450),
+        coming(6, 500, replaces=5),
+    ]
+    found = told(*rows)
+    assert [(loss.replica, loss.whole_s) for loss in found] == [(1, 30.0), (2, 30.0), (4, 1.0), (5, 60.0)]
+    assert [(loss.is_missed, loss.ready_at) for loss in found[:2]] == [(True, None)] * 2
+
+
+def test_what_was_lost_while_its_stack_was_gone() -> None:
+    """Nothing was requested in its place; once there is a document again, too few are there."""
+    failed = row(4, requested=80, launched=81, failed=90)
+    (loss,) = told(lost(1, 10), coming(2, 5), coming(3, 60, is_standby=True), failed, coming(5, 95))
+    assert (loss.replaced_by, loss.is_missed, loss.ready_s) == (None, True, 145.0)
+
+
+def test_a_loss_in_the_moment_in_which_another_is_made_good() -> None:
+    """There was no moment between them in which nothing was missing."""
+    rows = (lost(1, 10, replaced_by=4), coming(4, 10, replaces=1))
+    second = (lost(2, 70, replaced_by=5), coming(5, 70, replaces=2))
+    assert [loss.whole_s for loss in told(*rows, *second)] == [120.0, 60.0]
 
 
 def test_whole_is_when_nothing_is_missing_any_more() -> None:

@@ -24,6 +24,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.timing import seconds
+from spotrelay.operate.losses import gaps
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.status import Judgement, status
 from tests.examples import demo_spec
@@ -175,6 +176,34 @@ def test_a_shared_instance_is_paid_once() -> None:
     shared = [replace(on(id_), instance_id=f"i-1:{8080 + id_}", slots=4) for id_ in (2, 3, 4)]
     found = status(seen(replace(on(1), slots=4), *shared))
     assert found.usd_per_hour == pytest.approx(0.4)
+    found = status(seen(*shared))
+    assert found.usd_per_hour == pytest.approx(0.4), "also where one of them is gone"
+    assert found.on_demand_usd_per_hour == pytest.approx(1.0)
+    assert [row.usd_per_hour for row in found.replicas] == pytest.approx([0.1] * 3)
+
+
+def test_what_is_gone_costs_nothing_and_what_ec2_takes_back_costs_on() -> None:
+    """As the metric has it, which asks EC2."""
+    gone = replace(on(3, ReplicaState.DRAINING), reason="instance terminated", lost_at=START + seconds(3000))
+    warned = replace(on(4, ReplicaState.DRAINING), warned_at=START + seconds(3000))
+    assert status(seen(on(1), on(2), gone)).usd_per_hour == pytest.approx(0.8)
+    assert status(seen(on(1), on(2), warned)).usd_per_hour == pytest.approx(1.2)
+    given_up = on(9, ReplicaState.DRAINING, entered={"REQUESTED": 0, "STANDBY": 60, "DRAINING": 3000})
+    assert status(seen(on(1), replace(given_up, is_standby=True))).usd_per_hour == pytest.approx(0.4)
+
+
+def test_what_is_no_longer_eligible_keeps_its_on_demand_price() -> None:
+    """As the metric has it: a list price is the type's, in whatever zone."""
+    elsewhere = Offering(replace(POOL, zone="us-east-1f"), PurchaseOption.ON_DEMAND)
+    assert status(seen(replace(on(1), offering=elsewhere))).usd_per_hour == pytest.approx(1.0)
+
+
+def test_overprovisioned_replicas_are_wanted() -> None:
+    """The metric, its alarm and the events count them as missing: so they are."""
+    spec = replace(SPEC, overprovision=1)
+    found = status(seen(on(1), on(2), on(3), spec=spec))
+    assert (found.judgement, found.ready, found.desired) == (Judgement.NOT_WHOLE, 3, 4)
+    assert status(seen(on(1), on(2), on(3), on(4), spec=spec)).is_whole
 
 
 def test_a_standby_costs_nothing_and_is_not_missing() -> None:
@@ -211,6 +240,17 @@ def test_serving_since_is_the_end_of_the_last_pause() -> None:
     overlapping = on(2, entered={"PROVISIONING": 50, "READY": 90})
     assert seen(before, overlapping).serving_since == START + seconds(10)
     assert seen(before).serving_since is None
+
+
+def test_one_that_does_not_answer_serves_nobody() -> None:
+    """Then nobody has been in rotation without a pause, and it is said of the time before, too."""
+    ill = replace(on(1), unhealthy_since=START + seconds(600))
+    assert status(seen(ill)).serving_since is None
+    later = on(2, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 900})
+    assert status(seen(ill, later)).serving_since == START + seconds(900)
+    assert gaps(seen(ill, later).replicas.values(), START + seconds(60), NOW) == [
+        (START + seconds(600), START + seconds(900))
+    ]
 
 
 def test_it_is_json() -> None:

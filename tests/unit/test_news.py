@@ -13,11 +13,12 @@ from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice, NoticeKind, text_of
 from spotrelay.core.pools import Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Denied, Unavailable
-from spotrelay.core.replica import ReplicaState
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Told
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
 from spotrelay.serving import news
+from spotrelay.serving.actions import Drain
 from tests import schemas
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, rows_of
@@ -144,6 +145,48 @@ def test_a_scale_up_is_no_gap_and_a_loss_in_it_is() -> None:
     again = rows_of(*rest, a_replica(8, READY, since_s=2), told=fewer.told)
     over = news.since(again, (), "demo", 5, NOW)
     assert (over.gap_s, over.told.gap_since) == (5.0, None)
+
+
+def test_a_gap_begins_when_the_first_was_missed() -> None:
+    """However much happened since the last tick: what served on and ended, and what came meanwhile."""
+    warned = a_replica(1, READY, since_s=100, warned_at=NOW - seconds(90), lost_at=NOW - seconds(90))
+    told = replace(WHOLE, replicas={2: True, 3: True}, lost={1: warned})
+    assert news.unaccounted(rows_of(told=told, highest_id=9)) == [1, 2, 3]
+    served = {READY: NOW - seconds(500)}
+
+    def gone(id_: int, out_s: float) -> Replica:
+        row = a_replica(id_, ReplicaState.TERMINATED, lost_at=NOW - seconds(out_s))
+        return replace(row, entered={**row.entered, **served, DRAINING: NOW - seconds(out_s)})
+
+    ended = (gone(1, 50), gone(2, 60))
+    found = news.since(rows_of(a_replica(3, READY, since_s=200), told=told), ended, "demo", 3, NOW)
+    assert found.told.gap_since == NOW - seconds(60)
+    for came_s, began_s in ((45, 60), (55, 50)):
+        rows = rows_of(a_replica(3, READY, since_s=200), a_replica(8, READY, since_s=came_s), told=told)
+        assert news.since(rows, ended, "demo", 3, NOW).told.gap_since == NOW - seconds(began_s)
+
+
+def test_a_loss_is_told_once_while_it_serves_on() -> None:
+    """By the tick that finds it; not by those until it leaves, nor by the one after its end."""
+    warned = a_replica(1, READY, warned_at=NOW, lost_at=NOW)
+    rest = [a_replica(i, READY) for i in (2, 3)]
+    first = news.since(rows_of(warned, *rest, told=WHOLE), (), "demo", 3, NOW)
+    assert [n.kind for n in first.notices] == [NoticeKind.REPLICA_LOST]
+    again = news.since(rows_of(warned, *rest, told=first.told), (), "demo", 3, NOW)
+    assert again.notices == ()
+    ended = a_replica(1, ReplicaState.TERMINATED, warned_at=NOW, lost_at=NOW)
+    after = rows_of(*rest, a_replica(4, READY), told=replace(again.told, highest_id=4))
+    assert NoticeKind.REPLICA_LOST not in [n.kind for n in news.since(after, [ended], "demo", 3, NOW).notices]
+
+
+def test_a_standby_that_is_gone_is_no_loss() -> None:
+    """It serves nobody. Its row, its event and its metric say the same as the history."""
+    for state in (ReplicaState.STANDBY, ReplicaState.STARTING):
+        row = a_replica(1, state, is_standby=True)
+        drain = Drain(row, "instance terminated", is_gone=True)
+        assert (drain.loses, drain.after(row, NOW).lost_at) == (False, None)
+    resumed = a_replica(1, READY, is_standby=True, is_fallback=True)
+    assert Drain(resumed, "instance terminated", is_gone=True).loses
 
 
 def test_what_answers_no_checks_is_missed_until_it_does() -> None:

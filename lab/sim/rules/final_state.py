@@ -105,7 +105,7 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
     told = [notice for _, notice in world.notices.told if notice.service == service]
     new = [r for r in known.values() if r.id in begun.replicas or r.id > begun.highest_id]
     for kind, happened in (
-        (NoticeKind.REPLICA_LOST, {str(r.id) for r in new if r.lost_at}),
+        (NoticeKind.REPLICA_LOST, {str(r.id) for r in new if r.lost_at and not r.stands_by}),
         (
             NoticeKind.REPLICA_READY,
             {str(r.id) for r in new if ReplicaState.READY in r.entered and not begun.replicas.get(r.id)},

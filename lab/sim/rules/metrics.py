@@ -513,7 +513,7 @@ class _CallWalk:
             bounds.add(Metric.REPLICAS_FAILED, service)
         if row.warned_at and before and not before.warned_at:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
-        was_leaving = before is None or before.state is ReplicaState.DRAINING
+        was_leaving = before is None or before.state is ReplicaState.DRAINING or row.stands_by
         is_warned = before is not None and not before.warned_at and row.warned_at is not None
         is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
         if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):

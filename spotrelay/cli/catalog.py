@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotrelay.cli.columns import table
+from spotrelay.cli.errors import CommandError, bad_input_shown
 
 if TYPE_CHECKING:
     from spotrelay.catalog import Chip, InstanceType
@@ -39,7 +40,8 @@ def catalog(
 
     chips = all_chips()
     if gpu is not None:
-        name = _known(gpu)
+        with bad_input_shown("catalog"):
+            name = _known(gpu)
         chips = {name: chips[name]}
     if is_json:
         typer.echo(json.dumps(_document(chips.values()), indent=2, ensure_ascii=False))
@@ -51,13 +53,12 @@ def catalog(
 
 
 def _known(gpu: str) -> str:
-    from spotrelay.catalog import find_accelerator
-    from spotrelay.cli.naming import EXIT_INVALID, unknown_accelerator
+    from spotrelay.catalog import accelerator_names, find_accelerator
+    from spotrelay.cli.naming import unknown
 
     name = find_accelerator(gpu)
     if name is None:
-        typer.echo(f"spotrelay catalog: --gpu: {unknown_accelerator(gpu)}", err=True)
-        raise typer.Exit(EXIT_INVALID)
+        raise CommandError(f"--gpu: {unknown('accelerator', gpu, accelerator_names())}")
     return name
 
 

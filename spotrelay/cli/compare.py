@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotrelay.cli.columns import table
+from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 
@@ -52,10 +53,9 @@ def compare(
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
     """
-    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     where = Where(None, profile, endpoint_url)
-    try:
+    with bad_input_shown("compare"):
         exit_code = _compare(
             on_demand,
             spot,
@@ -68,9 +68,6 @@ def compare(
             is_offline=is_offline,
             is_json=is_json,
         )
-    except BadInputError as error:
-        typer.echo(f"spotrelay compare: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -123,18 +120,17 @@ def _side(option: str, text: str) -> tuple[Any, int]:
     """`g6e.xlarge*8` as the type and the number."""
     from spotrelay import catalog
     from spotrelay.cli.market import unknown_type
-    from spotrelay.cli.naming import BadInputError
 
     written = re.fullmatch(r"([a-z0-9.-]+)(?: ?[*x] ?([0-9]{1,5}))?", text)
     count = int(written[2] or 1) if written else 0
     if written is None or not 1 <= count <= MOST_INSTANCES:
         expected = f"a type such as p4d.24xlarge, or several (g6e.xlarge*8, at most {MOST_INSTANCES})"
-        raise BadInputError(f"{option}: expected {expected}, got {text!r}")
+        raise CommandError(f"{option}: expected {expected}, got {text!r}")
     type_ = catalog.find_type(written[1])
     if type_ is None:
-        raise BadInputError(f"{option}: {unknown_type(written[1])}")
+        raise CommandError(f"{option}: {unknown_type(written[1])}")
     if not type_.accelerator_count:
-        raise BadInputError(f"{option}: {type_.name} has no whole GPU")
+        raise CommandError(f"{option}: {type_.name} has no whole GPU")
     return type_, count
 
 

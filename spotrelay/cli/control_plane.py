@@ -21,6 +21,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
+from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
@@ -28,24 +29,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
 from spotrelay.operate.permissions import missing_action
 
-EXIT_FAILED = 1
-"""What was asked for failed, or the fleet isn't whole."""
-
-EXIT_BAD_INPUT = 2
-"""What was asked for can't be: a wrong argument, a service or control plane that isn't there."""
-
-EXIT_NO_ACCESS = 3
-"""There are no credentials, or they lack a permission."""
-
 PERMISSIONS = "docs/operating.md lists the permissions that this needs"
-
-
-class CommandError(Exception):
-    """Why a command can't do what it is for: one line, with the remedy."""
-
-    def __init__(self, message: str, exit_code: int = EXIT_BAD_INPUT) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def find(service: str, where: Where) -> ControlPlane:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import percent, usd
 
@@ -38,7 +39,7 @@ def cost(
 
     with control_plane.errors_shown("cost"):
         if days > LONGEST_DAYS:
-            raise control_plane.CommandError(f"--days: expected {LONGEST_DAYS} at most, got {days}")
+            raise CommandError(f"--days: expected {LONGEST_DAYS} at most, got {days}")
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         found = _cost(plane, name, days)
         if is_json:
@@ -54,7 +55,7 @@ def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
 
     found = cost_of(plane, rows(plane, name, datetime.now(UTC), ended=ENDED), count)
     if found is None:
-        raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        raise CommandError(control_plane.not_deployed(plane, name))
     return found
 
 

@@ -16,7 +16,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.cli import cdk, control_plane
 from spotrelay.cli.cdk import Cdk
-from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.files import load_all
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller

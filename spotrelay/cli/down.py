@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
 from spotrelay.cli.up import LONGEST
 from spotrelay.core.names import SERVICE_STACK
@@ -56,7 +57,7 @@ def down(
 
     with control_plane.errors_shown("down"), Teller(is_json=is_json) as teller:
         if (name is None) is not is_all:
-            raise control_plane.CommandError(
+            raise CommandError(
                 "which service? Name one, or all of them with --all" if not is_all else
                 f"--all removes every service: leave out {name}, or --all"
             )  # fmt: skip
@@ -73,7 +74,7 @@ def down(
             for line in removal.kept:
                 typer.echo(f"kept: {line}")
         if any(end.left for end in ends):
-            raise typer.Exit(control_plane.EXIT_FAILED)
+            raise typer.Exit(EXIT_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,12 @@ def _one(name: str, where: Where) -> Removal:
         return Removal(plane.clients, plane, stacks, {name: remains(plane.clients, name)}, {name: stack})
     found = remains(plane.clients, name)
     if found:
-        raise control_plane.CommandError(
+        raise CommandError(
             f"{name} has no stack, and is still there: {found.named}. Run spotrelay retire {name}, and its"
             " replicas are drained and end",
-            control_plane.EXIT_FAILED,
+            EXIT_FAILED,
         )
-    raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+    raise CommandError(control_plane.not_deployed(plane, name))
 
 
 def _everything(where: Where) -> Removal:
@@ -132,7 +133,7 @@ def _everything(where: Where) -> Removal:
     shared = [s for n in (NETWORK_STACK, CONTROL_PLANE_STACK) if (s := stacks.find(n))]
     if not (found or shared):
         control_plane.find_any(where)  # which says that there is none
-        raise control_plane.CommandError(
+        raise CommandError(
             f"the control plane of {session.region_name} isn't one of the stack {CONTROL_PLANE_STACK}: remove"
             " the stack that it was deployed with"
         )

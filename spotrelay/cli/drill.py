@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def drill(
     fleet that isn't whole.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.core.names import TAG_SERVICE
     from spotrelay.operate.drill import Drill
     from spotrelay.operate.watch import Watch
@@ -71,7 +71,7 @@ def drill(
         except KeyboardInterrupt:
             raise CommandError(
                 "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
-                control_plane.EXIT_FAILED,
+                EXIT_FAILED,
             ) from None
         typer.echo(json.dumps(found.to_json(), indent=2) if as_json else _in_words(found))
         _end(found)
@@ -79,7 +79,6 @@ def drill(
 
 def _check(replicas: int, *, as_json: bool, is_confirmed: bool) -> None:
     from spotrelay.aws.experiments import MOST_INSTANCES
-    from spotrelay.cli.control_plane import CommandError
 
     if not 1 <= replicas <= MOST_INSTANCES:
         raise CommandError(f"--replicas: expected 1 to {MOST_INSTANCES}, got {replicas}: FIS takes no more")
@@ -89,7 +88,6 @@ def _check(replicas: int, *, as_json: bool, is_confirmed: bool) -> None:
 
 def _role(plane: ControlPlane) -> str:
     from spotrelay.aws.experiments import UNSUPPORTED
-    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
 
     if plane.region in UNSUPPORTED:
         raise CommandError(
@@ -116,11 +114,10 @@ def _plan(plane: ControlPlane, name: str, replicas: int) -> Plan:
     try:
         return plan(spec, rows, replicas)
     except RefusedError as error:
-        raise control_plane.CommandError(f"{name}: {error}", control_plane.EXIT_FAILED) from None
+        raise CommandError(f"{name}: {error}", EXIT_FAILED) from None
 
 
 def _check_requests(plane: ControlPlane, plan: Plan) -> None:
-    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
     from spotrelay.core.timing import seconds
 
     now = datetime.now(UTC)
@@ -153,7 +150,6 @@ def _in_words(found: Verdict) -> str:
 
 def _end(found: Verdict) -> None:
     """Leave with what the verdict says, if it isn't PASS."""
-    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
 
     if any("not authorized to perform" in problem for problem in found.problems):
         raise typer.Exit(EXIT_NO_ACCESS)

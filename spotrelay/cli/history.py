@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import clock, loss_cells
 
@@ -46,7 +47,7 @@ def history(
         now = datetime.now(UTC)
         seen = rows(plane, name, now, ended=ENDED)
         if not seen.replicas and seen.spec is None:
-            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+            raise CommandError(control_plane.not_deployed(plane, name))
         with control_plane.errors_told("history") as failed:
             errors = errors_of(plane, seen, now - look_back)
         found = told(seen, now - look_back, None if failed else errors)

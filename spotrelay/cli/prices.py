@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import percent, usd
 
@@ -54,9 +55,7 @@ def prices(
         now = datetime.now(UTC)
         found = curves_of(plane, _seen(plane, name, now), now - look_back)
         if not found:
-            raise control_plane.CommandError(
-                f"EC2 has no Spot price for any pool of {name} in {plane.region}", control_plane.EXIT_FAILED
-            )
+            raise CommandError(f"EC2 has no Spot price for any pool of {name} in {plane.region}", EXIT_FAILED)
         if picture:
             _draw(
                 found, f"{name}: Spot prices in {plane.region}, {since} (UTC)", now - look_back, now, picture
@@ -68,7 +67,6 @@ def prices(
 
 
 def _check(picture: Path | None) -> None:
-    from spotrelay.cli.control_plane import CommandError
 
     if picture and picture.suffix.lower() not in (".png", ".svg"):
         raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
@@ -81,7 +79,6 @@ def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
 
 
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.operate.drawing import draw
 
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.columns import table
+from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile, Regions
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
 
@@ -101,7 +102,6 @@ def recommend(
     by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import Asked
-    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     asked = Asked(
         model=model,
@@ -120,7 +120,7 @@ def recommend(
         arch=arch,
         budget=budget,
     )
-    try:
+    with bad_input_shown("recommend"):
         if service is not None or since is not None:
             _only_of_service(service, asked, regions=region, others=(prices, write), is_offline=is_offline)
             where = Where(region[0] if region else None, profile, endpoint_url)
@@ -136,9 +136,6 @@ def recommend(
             is_offline=is_offline,
             is_json=is_json,
         )
-    except BadInputError as error:
-        typer.echo(f"spotrelay recommend: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -154,20 +151,19 @@ def _only_of_service(
     """Whether the options go together.
 
     Raises:
-        BadInputError: they don't.
+        CommandError: they don't.
     """
     from spotrelay.cli.asked import Asked
-    from spotrelay.cli.naming import BadInputError
 
     if service is None:
-        raise BadInputError("--since goes with --service: name one, or remove it")
+        raise CommandError("--since goes with --service: name one, or remove it")
     if asked != Asked() or any(other is not None for other in others) or is_offline:
-        raise BadInputError(
+        raise CommandError(
             f"--service says what the days of {service} say, and takes only --since, --region, --profile,"
             " --endpoint-url and --json with it: remove the others, or --service"
         )
     if regions and len(regions) > 1:
-        raise BadInputError(f"a service runs in one region, and --region names {' and '.join(regions)}")
+        raise CommandError(f"a service runs in one region, and --region names {' and '.join(regions)}")
 
 
 def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
 from spotrelay.core.timing import seconds
@@ -67,7 +68,6 @@ def _request(
     Raises:
         CommandError: they contradict each other, or one isn't understood.
     """
-    from spotrelay.cli.control_plane import CommandError
 
     if replicas is None:
         if lasts is not None:
@@ -84,7 +84,6 @@ def _request(
 
 
 def _count(text: str) -> int:
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.service.scaling import MAX_REPLICAS
 
     # More digits than the limit has are too many in any case, and may be more than int() takes.
@@ -94,7 +93,6 @@ def _count(text: str) -> int:
 
 
 def _lasts_s(text: str) -> int:
-    from spotrelay.cli.control_plane import CommandError
 
     match = re.fullmatch("([0-9]{1,9})([mhd])", text)
     lasts_s = int(match[1]) * UNITS_S[match[2]] if match else 0

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_BAD_INPUT, CommandError
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 
 
@@ -25,14 +26,14 @@ def secrets(
     """
     import boto3
 
-    from spotrelay.cli.control_plane import CommandError, errors_shown
+    from spotrelay.cli.control_plane import errors_shown
 
     said = given(env, env_file, secret, name)
     services, problems = load_all(files, said)
     for problem in problems:
         typer.echo(str(problem), err=True)
     if problems:
-        raise typer.Exit(2)
+        raise typer.Exit(EXIT_BAD_INPUT)
     with errors_shown("secrets"):
         todo = [
             (service, key, parameter, said.secrets.get(key) or service.secret_values.get(key))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
 
@@ -47,7 +48,7 @@ def status(
 
     with control_plane.errors_shown("status"):
         if is_watched and is_json:
-            raise control_plane.CommandError("--watch is for people, --json for scripts: choose one")
+            raise CommandError("--watch is for people, --json for scripts: choose one")
         where = Where(region, profile, endpoint_url)
         plane = control_plane.find(name, where) if name else control_plane.find_any(where)
         if is_watched:
@@ -70,11 +71,11 @@ def _look(plane: ControlPlane, name: str | None) -> list[Status]:
 
     names = [name] if name else sorted({*plane.services.names(), *plane.store.services()})
     if not names:
-        raise control_plane.CommandError(f"no service is deployed in {plane.region}")
+        raise CommandError(f"no service is deployed in {plane.region}")
     reader = SnapshotReader(plane)
     seen = [reader.read(one, datetime.now(UTC)) for one in names]
     if name and _is_nothing(seen[0]):
-        raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        raise CommandError(control_plane.not_deployed(plane, name))
     return [judged(one) for one in seen]
 
 
@@ -84,7 +85,6 @@ def _is_nothing(seen: ServiceSnapshot) -> bool:
 
 
 def _exit_code(found: list[Status], *, is_check: bool) -> int:
-    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
 
     if is_check and not all(one.is_whole for one in found):
         return EXIT_FAILED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from spotrelay.cli.errors import CommandError
+
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
@@ -14,8 +16,6 @@ def period(text: str, option: str, longest: timedelta) -> timedelta:
     Raises:
         CommandError: it isn't one, or longer than there is anything to see.
     """
-    from spotrelay.cli.control_plane import CommandError
-
     match = re.fullmatch("([1-9][0-9]{0,5})([mhd])", text)
     found = int(match[1]) * UNITS[match[2]] if match else timedelta()
     if not timedelta() < found <= longest:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED
 from spotrelay.cli.options import (
     AsJson,
     Confirmed,
@@ -74,7 +75,7 @@ def up(
             if one.why_not:
                 deploying.told("up", one)
         if any(one.why_not for one in reached):
-            raise typer.Exit(control_plane.EXIT_FAILED)
+            raise typer.Exit(EXIT_FAILED)
 
 
 def _must_lose_nothing(deployer: Deployer, assembly: Assembly, teller: Teller, *, is_confirmed: bool) -> None:

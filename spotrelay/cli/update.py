@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import (
     AsJson,
     Confirmed,
@@ -74,7 +75,7 @@ def update(
             _back(_name(file, said), where, teller, limit)
             return
         if file.is_dir():
-            raise control_plane.CommandError(f"{file} is a directory: name one service file")
+            raise CommandError(f"{file} is a directory: name one service file")
         services = deploying.loaded([file], said)
         name = services[0].name
         plane = control_plane.find(name, where)
@@ -83,7 +84,7 @@ def update(
         assembly = deployer.synthesized(said)
         stack = deployer.stacks.find(SERVICE_STACK + name)
         if stack is None:
-            raise control_plane.CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
+            raise CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
         made = deployer.compared(assembly, name, stack)
         for line in shown(spec, made):
             teller.say(line)
@@ -120,7 +121,6 @@ def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
 def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
     """Until all replicas are as they should be; `spec` is the document of before."""
     from spotrelay.cli import deploying
-    from spotrelay.cli.control_plane import EXIT_FAILED
 
     name, before = spec.service, spec.version
     following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))

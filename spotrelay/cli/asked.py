@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
-from pydantic_core import PydanticCustomError
-
 from spotrelay.advice.fitting import Interconnect, Question
 from spotrelay.advice.memory import PRECISIONS, Attention, Need, Phase, Precision, given, inference, training
 from spotrelay.advice.models import Model, models, nearest_language_model
+from spotrelay.catalog import amounts
+from spotrelay.catalog.amounts import AmountError
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.naming import unknown
 from spotrelay.core.requirements import Amount
-from spotrelay.service.requirements import findings_of, parse_cpus, parse_memory
 
 DEFAULT_PRECISION = "bf16"
 DEFAULT_CONTEXT = 8192
@@ -82,8 +81,8 @@ def question(asked: Asked) -> Question:
         asked.batch,
         asked.gpus,
         one_of(Interconnect, "--interconnect", "interconnect", asked.interconnect),
-        _amount("--vcpus", asked.vcpus, parse_cpus),
-        _amount("--memory", asked.memory, parse_memory),
+        _amount("--vcpus", asked.vcpus, amounts.cpus),
+        _amount("--memory", asked.memory, amounts.memory),
         _arch(asked.arch),
         budget_usd=_usd(asked.budget),
     )
@@ -211,8 +210,8 @@ def _amount(option: str, text: str | None, parse: Callable[[str], Amount]) -> Am
         return None
     try:
         return parse(text)
-    except PydanticCustomError as error:
-        raise CommandError(f"{option}: {findings_of(error)[0].message}") from None
+    except AmountError as error:
+        raise CommandError(f"{option}: {error}") from None
 
 
 def _usd(text: str | None) -> float | None:

@@ -6,6 +6,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from typer.core import TyperCommand
 
 OWN = (
@@ -54,9 +53,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @cache
 def _laboratory() -> dict[str, EntryPoint]:
     """What pyproject.toml announces beside them, as far as it is there: a wheel has no laboratory."""
-    # A fifth of a start's time, which a command of our own needn't wait for.
-    from importlib.metadata import entry_points
-
     announced = sorted(entry_points(group="spotrelay.commands"), key=lambda point: point.name)
     return {point.name: point for point in announced if _is_there(point.module)}
 

@@ -16,6 +16,7 @@ from spotrelay.advice.ranking import Market, Price
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.naming import unknown
 from spotrelay.cli.options import Where
+from spotrelay.messages import did_you_mean
 
 if TYPE_CHECKING:
     from spotrelay.aws.clients import Clients
@@ -133,7 +134,6 @@ def _is_usd(value: Any) -> bool:
 def unknown_type(name: str) -> str:
     """That there is no such instance type, and which is nearest."""
     from spotrelay import catalog
-    from spotrelay.service.requirements import did_you_mean
 
     names = [type_.name for type_ in catalog.all_types()]
     return f"no instance type is called {name!r}{did_you_mean(name, names)}"

@@ -14,6 +14,7 @@ from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile, Regions
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
+from spotrelay.core.pools import RECOMMENDED_TYPES
 
 if TYPE_CHECKING:
     from spotrelay.advice.advising import Advice
@@ -175,7 +176,6 @@ def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> Non
     from spotrelay.cli import control_plane
     from spotrelay.cli.scores import LONGEST
     from spotrelay.cli.times import period
-    from spotrelay.service.eligibility import RECOMMENDED_TYPES
 
     with control_plane.errors_shown("recommend"):
         look_back = period(since, "--since", LONGEST)
@@ -309,7 +309,6 @@ def _show_need(advice: Advice) -> None:
 
 def _show(advice: Advice, notes: Sequence[str]) -> None:
     from spotrelay.advice.reasons import order, why_in, why_out, widening
-    from spotrelay.service.eligibility import RECOMMENDED_TYPES
 
     _show_need(advice)
     typer.echo(f"\n{order(advice)}\n")

@@ -11,6 +11,7 @@ import typer
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
+from spotrelay.core.scaling import MAX_REPLICAS
 from spotrelay.core.timing import seconds
 
 if TYPE_CHECKING:
@@ -84,7 +85,6 @@ def _request(
 
 
 def _count(text: str) -> int:
-    from spotrelay.service.scaling import MAX_REPLICAS
 
     # More digits than the limit has are too many in any case, and may be more than int() takes.
     if re.fullmatch("[0-9]{1,9}", text) and int(text) <= MAX_REPLICAS:

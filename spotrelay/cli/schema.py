@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from spotrelay.service.reference import schema_text
+
 
 def schema() -> None:
     """Print the JSON Schema of service files.
@@ -11,6 +13,4 @@ def schema() -> None:
     An editor with a YAML language server completes and checks a file by it whose first line is
     `# yaml-language-server: $schema=PATH`.
     """
-    from spotrelay.service.reference import schema_text
-
     typer.echo(schema_text(), nl=False)

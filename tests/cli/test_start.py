@@ -17,21 +17,51 @@ from spotrelay.cli.commands import OWN, Commands
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _loaded_by(*arguments: str, **environment: str) -> set[str]:
+HEAVY = {
+    "lab": "the simulation and the replay: only their own commands",
+    "matplotlib": "only what draws",
+    "ruamel": "only what reads service files",
+    "spotrelay.service": "only what reads service files: pydantic builds its model of them at each start",
+    "starlette": "only the local page",
+    "hypercorn": "only the local page",
+    "rich.markdown": "only the help",
+    "typer.rich_utils": "only the help, and errors in the command line",
+}
+"""What takes long to load, and what needs it. (pydantic itself Typer loads, to read the command line.)"""
+
+NOBODY_ASKED = {
+    "boto3": "as long as all the rest, and nobody is asked",
+    "botocore": "the same",
+    "rich": "the answer is plain text",
+}
+
+WITH_A_SERVICE = """
+import boto3
+from moto import mock_aws
+from tests.cli.test_status import deployed
+with mock_aws():
+    deployed(boto3.Session(), 3)
+    main()
+"""
+"""What is needed for it isn't among what is looked for."""
+
+
+def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> set[str]:
     """The modules that a process of the command has loaded when it ends."""
-    program = (
+    whole = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('', *sys.modules, sep='\\n', file=sys.stderr))\n"
-        "from spotrelay.cli import main; main()"
+        f"from spotrelay.cli import main\n{program}"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", whole, *arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
         env={**os.environ, **environment},
     )
+    assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines())
 
 
@@ -84,3 +114,34 @@ def test_a_command_loads_no_other() -> None:
     others = {f"spotrelay.cli.{name}" for name in OWN} - {"spotrelay.cli.schema"}
     assert not others & loaded
     assert not {name for name in loaded if name.partition(".")[0] == "lab"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("recommend", "--params", "8B", "--offline", "--region", "us-east-1"), ("catalog",)]
+)
+def test_who_asks_nobody_loads_nothing_to_ask_with(arguments: tuple[str, ...]) -> None:
+    """An answer from the bundled data needs neither AWS's client nor the model of service files."""
+    assert _of(_loaded_by(*arguments), HEAVY | NOBODY_ASKED) == {}
+
+
+@pytest.mark.parametrize("command", ["status", "history", "explain", "scale", "cost"])
+def test_who_looks_at_a_service_loads_no_model_of_its_file(command: str) -> None:
+    """What is deployed is known from its document and rows: neither the file's model nor what draws, serves
+    a page or simulates is needed.
+    """
+    arguments = [command, "demo", *(["4"] if command == "explain" else [])]
+    account = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    loaded = _loaded_by(*arguments, program=WITH_A_SERVICE, **account)
+    assert f"spotrelay.cli.{command}" in loaded
+    assert _of(loaded, HEAVY) == {}
+
+
+def _of(loaded: set[str], unneeded: dict[str, str]) -> dict[str, str]:
+    """What was loaded all the same, and why it needn't be."""
+    return {name: why for name, why in unneeded.items() if name in loaded}

@@ -14,6 +14,7 @@ from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.core.timing import HOURS_OF_MONTH
 
 if TYPE_CHECKING:
     from spotrelay.advice.comparing import Loss, Side
@@ -31,7 +32,7 @@ def compare(
     spot: Annotated[
         str, typer.Option("--spot", help="Such as g6e.xlarge*8.", metavar="TYPE*N", show_default=False)
     ],
-    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = 730,
+    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = HOURS_OF_MONTH,
     precision: Annotated[str, typer.Option(help="Whose TFLOP/s are shown.", metavar="P")] = "bf16",
     checkpoint_minutes: Annotated[
         float, typer.Option(help="Between two checkpoints.", min=0, max=100_000)
@@ -147,7 +148,6 @@ def _lines(
     sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float, precision: str
 ) -> Iterator[str]:
     from spotrelay import catalog
-    from spotrelay.advice.comparing import HOURS_A_MONTH
     from spotrelay.advice.reasons import whole_number
 
     def number(value: float | None) -> str:
@@ -165,7 +165,7 @@ def _lines(
         "vCPU": [f"{side.count * side.type.vcpus}" for side in sides],
         "host memory, GiB": [f"{side.count * side.type.memory_gib:g}" for side in sides],
         "USD an hour": [usd(side.hourly) for side in sides],
-        "USD a month": [usd(side.hourly, HOURS_A_MONTH) for side in sides],
+        "USD a month": [usd(side.hourly, HOURS_OF_MONTH) for side in sides],
         f"USD for {hours:g} hours": [usd(side.hourly, hours) for side in sides],
     }
     head = ("", f"on-demand {sides[0]}", f"Spot {sides[1]}")

@@ -60,9 +60,7 @@ def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
 
 
 def _print(found: Cost, days: int) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
 
     out, spent = console(), found.spent
     saved = percent(found.share_saved)
@@ -74,13 +72,11 @@ def _print(found: Cost, days: int) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     titles = ("DAY", "SPOT H", "ON-DEMAND H", "SPOT", "ON-DEMAND", "DISKS", "IF ON-DEMAND", "SAVED")
-    for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title == "DAY" else "right")
+    days_table = table(titles, left=("DAY",))
     for day in found.days:
         one = day.spent
-        table.add_row(
+        days_table.add_row(
             day.date,
             f"{one.spot_hours:,.1f}",
             f"{one.on_demand_hours:,.1f}",
@@ -90,5 +86,5 @@ def _print(found: Cost, days: int) -> None:
             usd(one.listed_usd, 2),
             usd(one.saved_usd, 2),
         )
-    out.print(table)
+    out.print(days_table)
     out.print(f"An estimate, in USD: {found.of}.", highlight=False, soft_wrap=True)

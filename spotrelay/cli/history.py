@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from spotrelay.operate.history import History
     from spotrelay.operate.losses import Loss
 
+TITLES = ("AT", "LOST", "FROM", "AS", "", "BY", "OUT", "LAUNCHED", "READY", "WHOLE", "5XX")
+
 KEPT = timedelta(days=30)
 """For how long the table keeps replicas that ended."""
 
@@ -60,20 +62,16 @@ def history(
 
 
 def _print(found: History, since: str) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
 
     out = console()
     if not found.losses:
         out.print(f"{found.service}: nothing was lost in the last {since}", highlight=False)
     else:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("AT", "LOST", "FROM", "AS", "", "BY", "OUT", "LAUNCHED", "READY", "WHOLE", "5XX"):
-            table.add_column(title, no_wrap=True, justify="left" if title in LEFT else "right")
+        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"))
         for loss in found.losses:
-            table.add_row(*_cells(loss, found))
-        out.print(table)
+            shown.add_row(*_cells(loss, found))
+        out.print(shown)
     for failure in found.failures:
         ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
         more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
@@ -84,9 +82,6 @@ def _print(found: History, since: str) -> None:
             markup=False,
             soft_wrap=True,
         )
-
-
-LEFT = ("AT", "FROM", "AS", "", "BY")
 
 
 def _cells(loss: Loss, found: History) -> list[str]:

@@ -90,18 +90,16 @@ def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: 
 
 
 def _print(found: list[Curve], start: datetime, end: datetime) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
     from spotrelay.operate.curves import sparkline
 
     out = console()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"):
-        table.add_column(title, no_wrap=True, justify="left" if title in ("POOL", "OVER TIME") else "right")
+    pools = table(
+        ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"), left=("POOL", "OVER TIME")
+    )
     shown = found[:MOST_POOLS]
     for curve in shown:
-        table.add_row(
+        pools.add_row(
             str(curve.pool),
             sparkline(curve.sampled(start, end, SAMPLES), curve.least, curve.most),
             usd(curve.now, 4),
@@ -110,7 +108,7 @@ def _print(found: list[Curve], start: datetime, end: datetime) -> None:
             usd(curve.on_demand_usd, 4),
             percent(curve.share),
         )
-    out.print(table)
+    out.print(pools)
     if len(shown) < len(found):
         out.print(f"… and {len(found) - len(shown)} dearer pools: --json has all", highlight=False)
     out.print("USD per hour and instance; each line of blocks is from its least to its most", highlight=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotrelay.operate.access import ControlPlane
 
 LONGEST = timedelta(days=7)
-"""What lasts longer belongs in the file. No period is shorter than a minute, which ticks would not see pass."""
+"""What lasts longer belongs in the file."""
 
 
 def scale(

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 WATCH_S = 2.0
 """Between looks: soon enough for a person, and a few reads of the table each."""
 
+NOTE = ""
+"""The last column's title."""
+
+TITLES = ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", NOTE)
+
 STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "SERVES ON": "yellow", "DRAINING": "yellow"}
 
 
@@ -116,20 +121,18 @@ def _print(found: list[Status]) -> None:
 
 
 def _rendered(one: Status) -> list[RenderableType]:
-    from rich.table import Table
     from rich.text import Text
+
+    from spotrelay.cli.tables import table
 
     parts: list[RenderableType] = [_headline(one)]
     if one.why:
         parts.append(Text(one.why))
     if one.replicas or one.failed:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        numbers = {"ID", "V", "USD/H", "REPLACES"}
-        for title in ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", ""):
-            table.add_column(title, justify="right" if title in numbers else "left", no_wrap=bool(title))
+        shown = table(TITLES, left=("STATE", "POOL", "AS", "INSTANCE", "AGE", NOTE), wraps=(NOTE,))
         for row in (*one.replicas, *one.failed):
-            table.add_row(*_cells(row))
-        parts.append(table)
+            shown.add_row(*_cells(row))
+        parts.append(shown)
     parts += [Text(line) for line in _footer(one)]
     return parts
 

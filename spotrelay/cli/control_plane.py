@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from difflib import get_close_matches
 
 import typer
@@ -28,6 +29,8 @@ from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
 from spotrelay.operate.permissions import missing_action
+from spotrelay.operate.rows import rows
+from spotrelay.operate.snapshot import ServiceSnapshot
 
 PERMISSIONS = "docs/operating.md lists the permissions that this needs"
 
@@ -66,10 +69,23 @@ def deployed(plane: ControlPlane, service: str) -> ServiceSpec:
     spec = plane.services.get(service, fresh=True)
     if spec is not None:
         return spec
-    raise CommandError(not_deployed(plane, service))
+    raise not_deployed(plane, service)
 
 
-def not_deployed(plane: ControlPlane, service: str) -> str:
+def seen(plane: ControlPlane, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
+    """The replicas of a service, of which something is there or was: with the last `ended` that are history.
+
+    Raises:
+        CommandError: there is no such service.
+        PortError, UnreadableDocument: they can't be read.
+    """
+    found = rows(plane, service, now, ended=ended)
+    if found.spec is None and not found.replicas:
+        raise not_deployed(plane, service)
+    return found
+
+
+def not_deployed(plane: ControlPlane, service: str) -> CommandError:
     """That there is no such service, and what was probably meant."""
     try:
         names = plane.services.names()
@@ -77,7 +93,7 @@ def not_deployed(plane: ControlPlane, service: str) -> str:
         names = ()  # the names are a help, and nothing that the command needs
     nearest = get_close_matches(service, names, n=1)
     meant = f"; did you mean {nearest[0]}?" if nearest else ": check the name, or deploy it first"
-    return f"no service {service} is deployed in {plane.region}{meant}"
+    return CommandError(f"no service {service} is deployed in {plane.region}{meant}")
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
 
     found = cost_of(plane, rows(plane, name, datetime.now(UTC), ended=ENDED), count)
     if found is None:
-        raise CommandError(control_plane.not_deployed(plane, name))
+        raise control_plane.not_deployed(plane, name)
     return found
 
 

@@ -114,7 +114,7 @@ def _one(name: str, where: Where) -> Removal:
             " replicas are drained and end",
             EXIT_FAILED,
         )
-    raise CommandError(control_plane.not_deployed(plane, name))
+    raise control_plane.not_deployed(plane, name)
 
 
 def _everything(where: Where) -> Removal:

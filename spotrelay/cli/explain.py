@@ -31,13 +31,10 @@ def explain(
     from spotrelay.cli.tables import console
     from spotrelay.operate.details import ENDED
     from spotrelay.operate.explain import explain as explained
-    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("explain"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        seen = rows(plane, name, datetime.now(UTC), ended=ENDED)
-        if not seen.replicas and seen.spec is None:
-            raise CommandError(control_plane.not_deployed(plane, name))
+        seen = control_plane.seen(plane, name, datetime.now(UTC), ended=ENDED)
         found = explained(seen, replica)
         if found is None:
             known = (

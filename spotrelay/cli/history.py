@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import clock, loss_cells
 
@@ -41,15 +40,12 @@ def history(
     from spotrelay.cli.times import period
     from spotrelay.operate.details import ENDED, errors_of
     from spotrelay.operate.history import history as told
-    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("history"):
         look_back = period(since, "--since", KEPT)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         now = datetime.now(UTC)
-        seen = rows(plane, name, now, ended=ENDED)
-        if not seen.replicas and seen.spec is None:
-            raise CommandError(control_plane.not_deployed(plane, name))
+        seen = control_plane.seen(plane, name, now, ended=ENDED)
         with control_plane.errors_told("history") as failed:
             errors = errors_of(plane, seen, now - look_back)
         found = told(seen, now - look_back, None if failed else errors)

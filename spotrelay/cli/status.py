@@ -80,7 +80,7 @@ def _look(plane: ControlPlane, name: str | None) -> list[Status]:
     reader = SnapshotReader(plane)
     seen = [reader.read(one, datetime.now(UTC)) for one in names]
     if name and _is_nothing(seen[0]):
-        raise CommandError(control_plane.not_deployed(plane, name))
+        raise control_plane.not_deployed(plane, name)
     return [judged(one) for one in seen]
 
 

@@ -43,7 +43,7 @@ def ui(
         where = Where(region, profile, endpoint_url)
         plane = control_plane.find(name, where) if name else control_plane.find_any(where)
         if name and name not in {*plane.services.names(), *plane.store.services()}:
-            raise CommandError(control_plane.not_deployed(plane, name))
+            raise control_plane.not_deployed(plane, name)
         explain = control_plane.explained
         source = PlaneSource(plane, control_plane.find_any(where), explain, [name] if name else ())
         try:

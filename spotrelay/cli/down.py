@@ -12,7 +12,6 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
-from spotrelay.cli.up import LONGEST
 from spotrelay.core.names import SERVICE_STACK
 from spotrelay.operate.words import duration
 
@@ -53,7 +52,6 @@ def down(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with control_plane.errors_shown("down"), Teller(is_json=is_json) as teller:
         if (name is None) is not is_all:
@@ -61,7 +59,7 @@ def down(
                 "which service? Name one, or all of them with --all" if not is_all else
                 f"--all removes every service: leave out {name}, or --all"
             )  # fmt: skip
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         where = Where(region, profile, endpoint_url)
         removal = _everything(where) if name is None else _one(name, where)
         for line in removal.listed():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from spotrelay.operate.assembly import Assembly
     from spotrelay.operate.rollout import Progress
 
-LONGEST = timedelta(days=1)
-
 
 def up(
     files: Annotated[
@@ -51,14 +49,13 @@ def up(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with (
         control_plane.errors_shown("up"),
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         services = deploying.loaded(files, said)
         where = Where(region, profile, endpoint_url)

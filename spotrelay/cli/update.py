@@ -20,7 +20,6 @@ from spotrelay.cli.options import (
     Timeout,
     Where,
 )
-from spotrelay.cli.up import LONGEST
 from spotrelay.core.names import SERVICE_STACK
 from spotrelay.operate.words import duration
 
@@ -61,14 +60,13 @@ def update(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with (
         control_plane.errors_shown("update"),
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         where = Where(region, profile, endpoint_url)
         if is_rollback:

@@ -69,7 +69,7 @@ def recommend(
     ] = None,
     arch: Annotated[str, typer.Option(help="x86_64 or arm64.", metavar="ARCH")] = "x86_64",
     budget: Annotated[str | None, _text("USD an hour for each instance: 1.5/h.", "USD")] = None,
-    rank: Annotated[str, typer.Option(help="price or speed: what comes first.", metavar="BY")] = "price",
+    rank: Annotated[str | None, _text("price or speed: what comes first.", "BY", "price")] = None,
     region: Regions = None,
     prices: PriceFile = None,
     is_offline: Annotated[
@@ -123,13 +123,15 @@ def recommend(
     )
     with bad_input_shown("recommend"):
         if service is not None or since is not None:
-            _only_of_service(service, asked, regions=region, others=(prices, write), is_offline=is_offline)
+            _only_of_service(
+                service, asked, regions=region, others=(rank, prices, write), is_offline=is_offline
+            )
             where = Where(region[0] if region else None, profile, endpoint_url)
             _answer_for(service or "", since or "30d", where, is_json=is_json)
             return
         exit_code = _answer(
             asked,
-            rank,
+            rank or "price",
             region,
             prices,
             Where(None, profile, endpoint_url),

@@ -6,20 +6,26 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from spotrelay import catalog as data
-from spotrelay.catalog import accelerator_names, all_chips, all_types, find_accelerator, memory_bytes, origin
+from spotrelay.catalog import (
+    Chip,
+    InstanceType,
+    accelerator_names,
+    all_chips,
+    all_types,
+    find_accelerator,
+    memory_bytes,
+    origin,
+)
 from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.naming import unknown
-
-if TYPE_CHECKING:
-    from spotrelay.catalog import Chip, InstanceType
-
-UNKNOWN = "?"
+from spotrelay.cli.options import AsJson
+from spotrelay.operate.words import UNKNOWN
 
 
 def catalog(
@@ -32,7 +38,7 @@ def catalog(
             show_default=False,
         ),
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Show what each accelerator has, and the instance types that have it.
 

@@ -31,7 +31,7 @@ def drill(
         bool, typer.Option("--keep-going", help="Don't stop when requests fail, nor because some have.")
     ] = False,
     is_confirmed: Confirmed = False,
-    as_json: AsJson = False,
+    is_json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
@@ -47,13 +47,13 @@ def drill(
     from spotrelay.operate.watch import Watch
 
     with control_plane.errors_shown("drill"):
-        _check(replicas, as_json=as_json, is_confirmed=is_confirmed)
+        _check(replicas, is_json=is_json, is_confirmed=is_confirmed)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         role = _role(plane)
         plan = _plan(plane, name, replicas)
         if not goes_on:
             _check_requests(plane, plan)
-        if not as_json:
+        if not is_json:
             typer.echo(_question(plan))
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
         run = Drill(
@@ -63,7 +63,7 @@ def drill(
             plane.requests,
             role,
             {TAG_SERVICE: name},
-            (lambda _: None) if as_json else typer.echo,
+            (lambda _: None) if is_json else typer.echo,
             goes_on,
         )
         try:
@@ -73,16 +73,16 @@ def drill(
                 "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
                 EXIT_FAILED,
             ) from None
-        typer.echo(json.dumps(found.to_json(), indent=2) if as_json else _in_words(found))
+        typer.echo(json.dumps(found.to_json(), indent=2) if is_json else _in_words(found))
         _end(found)
 
 
-def _check(replicas: int, *, as_json: bool, is_confirmed: bool) -> None:
+def _check(replicas: int, *, is_json: bool, is_confirmed: bool) -> None:
     from spotrelay.aws.experiments import MOST_INSTANCES
 
     if not 1 <= replicas <= MOST_INSTANCES:
         raise CommandError(f"--replicas: expected 1 to {MOST_INSTANCES}, got {replicas}: FIS takes no more")
-    if as_json and not is_confirmed:
+    if is_json and not is_confirmed:
         raise CommandError("--json needs --yes: its output is one document, without a question")
 
 

@@ -14,9 +14,7 @@ from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceN
 from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
-    from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.curves import Curve
-    from spotrelay.operate.snapshot import ServiceSnapshot
 
 LONGEST = timedelta(days=90)
 """EC2 knows no older prices."""
@@ -46,6 +44,7 @@ def prices(
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import curves_of
+    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("prices"):
         look_back = period(since, "--since", LONGEST)
@@ -53,7 +52,7 @@ def prices(
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         control_plane.deployed(plane, name)
         now = datetime.now(UTC)
-        found = curves_of(plane, _seen(plane, name, now), now - look_back)
+        found = curves_of(plane, rows(plane, name, now, ended=1), now - look_back)
         if not found:
             raise CommandError(f"EC2 has no Spot price for any pool of {name} in {plane.region}", EXIT_FAILED)
         if picture:
@@ -70,12 +69,6 @@ def _check(picture: Path | None) -> None:
 
     if picture and picture.suffix.lower() not in (".png", ".svg"):
         raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
-
-
-def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
-    from spotrelay.operate.rows import rows
-
-    return rows(plane, name, now, ended=1)
 
 
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:

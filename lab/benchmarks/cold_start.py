@@ -78,8 +78,8 @@ def measure(tell: Tell) -> Sequence[Figure]:
                 result = _run(programs[name], asset, runtime)
                 if run >= 0:
                     taken[name].append(result)
-    imports = {name: _quickest([first for first, _ in results]) for name, results in taken.items()}
-    wholes = {name: _quickest([whole for _, whole in results]) for name, results in taken.items()}
+    imports = {name: quickest([first for first, _ in results]) for name, results in taken.items()}
+    wholes = {name: quickest([whole for _, whole in results]) for name, results in taken.items()}
     return [
         Figure(
             "to_boto3",
@@ -110,8 +110,8 @@ def bring_runtime(directory: Path) -> None:
         (directory / name).symlink_to(site_packages / name)
 
 
-def _quickest(times: Sequence[float]) -> list[float]:
-    """Of each sample."""
+def quickest(times: Sequence[float]) -> list[float]:
+    """Of each sample the quickest of its `TRIES`."""
     return [min(times[i : i + TRIES]) for i in range(0, len(times), TRIES)]
 
 

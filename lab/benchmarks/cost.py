@@ -41,7 +41,7 @@ from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
 from spotrelay.core.pools import CapacityPool, Survey
 from spotrelay.core.ports import Ports
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
+from spotrelay.core.timing import HOURS_OF_MONTH, seconds
 from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.memory import (
     MemoryClock,
@@ -90,9 +90,6 @@ PRICES = {
     "read": Price(0.125, "million read units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
     "write": Price(0.625, "million write units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
 }
-
-MONTH_H = 730
-"""As AWS's own calculator has it."""
 
 POLLERS, POLL_S = 5, 20.0
 """Lambda asks each queue with five requests at a time, each of which waits up to 20 s for a message
@@ -536,10 +533,10 @@ INTERRUPTIONS = 1000
 def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
     """What a month costs, item by item: what it is, its count, and USD for each of `FLEETS`, then for
     `INTERRUPTIONS` more."""
-    minutes = MONTH_H * 60
+    minutes = HOURS_OF_MONTH * 60
 
     def at_rest(services: int) -> Usage:
-        own = counts.minute.minus(counts.schedule).times(minutes).plus(counts.hour.times(MONTH_H))
+        own = counts.minute.minus(counts.schedule).times(minutes).plus(counts.hour.times(HOURS_OF_MONTH))
         return counts.schedule.times(minutes).plus(own.times(services))
 
     usages = [at_rest(services) for services in FLEETS] + [counts.interruption.times(INTERRUPTIONS)]
@@ -551,7 +548,7 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
         owned = [fixed + per_service * services for services in FLEETS]
         return [PRICES[price].usd * number for number in (*owned, interrupted)]
 
-    polls = counts.queues * POLLERS * MONTH_H * 3600 / POLL_S
+    polls = counts.queues * POLLERS * HOURS_OF_MONTH * 3600 / POLL_S
     rest = counts.minute.minus(counts.schedule)
     lambda_usd = [
         a + b for a, b in zip(used("invocations", 1e6, "invocation"), used("gb_s", 1e6, "gb_s"), strict=True)
@@ -592,7 +589,7 @@ def report(counts: Counts) -> str:
         *(f"| {what} | {how_many} | {_usd(usd)} |" for what, how_many, usd in table),
         f"| **Total** | | {_usd(total(table), bold=True)} |",
         "",
-        f"USD for a month of {MONTH_H} hours in us-east-1. One interruption took"
+        f"USD for a month of {HOURS_OF_MONTH} hours in us-east-1. One interruption took"
         f" {counts.interruption.invocations:.0f} invocations, {counts.interruption.reads:.0f} read and"
         f" {counts.interruption.writes:.0f} write units and {counts.interruption.sqs:.0f} SQS requests beyond"
         " those of the service at rest.",

@@ -11,6 +11,7 @@ from lab.benchmarks import (
     cold_start,
     local_cloud_requests,
     local_cloud_warned,
+    looking,
     throughput,
     tick,
 )
@@ -27,5 +28,6 @@ ROWS: Mapping[str, Row] = {
         tick.ROW,
         local_cloud_warned.ROW,
         local_cloud_requests.ROW,
+        looking.ROW,
     )
 }

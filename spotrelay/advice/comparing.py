@@ -12,9 +12,6 @@ from spotrelay import catalog
 from spotrelay.advice.interruptions import SPAN, Band
 from spotrelay.core.instance_types import InstanceType
 
-HOURS_A_MONTH = 730
-"""AWS's own figure: 365 days divided by twelve."""
-
 SPAN_H = SPAN.total_seconds() / 3600
 
 

@@ -13,6 +13,11 @@ def main() -> None:
     """Run the `spotrelay` command."""
     try:
         from spotrelay.cli.app import app
+
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         # A Lambda asset, or `uv sync` without groups, has the runtime only.
         package = (error.name or "").partition(".")[0]
@@ -20,11 +25,6 @@ def main() -> None:
             raise
         sys.stderr.write(f"spotrelay: {package} is not installed: run `uv sync --group operator`\n")
         raise SystemExit(1) from None
-    try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
     except OSError as error:
         if error.filename is not None:  # what is written goes to a file that is open, and has no name then
             sys.stderr.write(f"spotrelay: {error.filename}: {error.strerror}\n")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.quotas import Quotas
-from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core import desired
 from spotrelay.core.names import target_group_name
@@ -51,7 +52,7 @@ def adopt(
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         spec = control_plane.deployed(plane, name)
         if f":targetgroup/{target_group_name(name)}/" in spec.target_group_arn:
-            raise control_plane.CommandError(
+            raise CommandError(
                 f"the target group of {name} is SpotRelay's own, and has nothing else in it: name yours in"
                 " spotrelay.target_group, and deploy"
             )
@@ -67,13 +68,13 @@ def adopt(
                 typer.echo(f"{target.id}: left alone: {reasons[target.id]}")
         adoptable = [target for target in found if reasons[target.id] is None]
         if not adoptable:
-            raise control_plane.CommandError(
+            raise CommandError(
                 f"nothing in the target group of {name} can be adopted ({spec.target_group_arn})"
             )
         try:
             adoption.check(wanted, rows, len(adoptable), is_to_be_replaced=is_to_be_replaced)
         except adoption.NotAdoptableError as error:
-            raise control_plane.CommandError(str(error)) from error
+            raise CommandError(str(error)) from error
         for target in adoptable:
             if target.instance is not None:
                 typer.echo(f"{target.id}: {target.instance.offering}, port {target.port}")
@@ -114,7 +115,6 @@ def _take(
     Raises:
         CommandError: EC2 doesn't show the tags, or rows are written all the time; it can be repeated.
     """
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.core.rows import Changes
 
     for at in range(0, len(targets), Changes.MAX_ROWS):
@@ -151,8 +151,6 @@ def _are_recorded(
                 adoption.decide(wanted, rows, left, datetime.now(UTC), is_to_be_replaced=is_to_be_replaced)
             )
         except adoption.NotAdoptableError as error:
-            from spotrelay.cli.control_plane import CommandError
-
             raise CommandError(str(error)) from error
         except Conflict:
             continue

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
-from pydantic_core import PydanticCustomError
-
 from spotrelay.advice.fitting import Interconnect, Question
 from spotrelay.advice.memory import PRECISIONS, Attention, Need, Phase, Precision, given, inference, training
 from spotrelay.advice.models import Model, models, nearest_language_model
-from spotrelay.cli.naming import BadInputError, unknown
+from spotrelay.catalog import amounts
+from spotrelay.catalog.amounts import AmountError
+from spotrelay.cli.errors import CommandError
+from spotrelay.cli.naming import unknown
 from spotrelay.core.requirements import Amount
-from spotrelay.service.requirements import findings_of, parse_cpus, parse_memory
 
 DEFAULT_PRECISION = "bf16"
 DEFAULT_CONTEXT = 8192
@@ -48,18 +48,18 @@ def question(asked: Asked) -> Question:
     """What they ask.
 
     Raises:
-        BadInputError: one can't be, or they contradict each other.
+        CommandError: one can't be, or they contradict each other.
     """
     said = [name for name in ("model", "params", "model_memory") if getattr(asked, name) is not None]
     if len(said) != 1:
         ways = "--model NAME, --params N or --model-memory SIZE"
-        raise BadInputError(
+        raise CommandError(
             f"{' and '.join('--' + name.replace('_', '-') for name in said)} say the same: leave one"
             if said
             else f"how large is the model? Say {ways}"
         )
     if asked.model_memory is not None and (asked.active_params or asked.attention):
-        raise BadInputError(
+        raise CommandError(
             "--model-memory is all that the model takes: leave out --attention, --active-params"
         )
     model = _model(asked.model)
@@ -68,7 +68,7 @@ def question(asked: Asked) -> Question:
     params = model.params if model else _count("--params", asked.params)
     active = _count("--active-params", asked.active_params) if asked.active_params else params
     if params and active and active > params:
-        raise BadInputError(f"--active-params: {asked.active_params} is more than the model has")
+        raise CommandError(f"--active-params: {asked.active_params} is more than the model has")
     need = _need(asked, model, params, precision, phase)
     # Of a mixture of experts a token reads its own experts only.
     read = need.weights * active / params if params and active else None
@@ -81,8 +81,8 @@ def question(asked: Asked) -> Question:
         asked.batch,
         asked.gpus,
         one_of(Interconnect, "--interconnect", "interconnect", asked.interconnect),
-        _amount("--vcpus", asked.vcpus, parse_cpus),
-        _amount("--memory", asked.memory, parse_memory),
+        _amount("--vcpus", asked.vcpus, amounts.cpus),
+        _amount("--memory", asked.memory, amounts.memory),
         _arch(asked.arch),
         budget_usd=_usd(asked.budget),
     )
@@ -132,7 +132,7 @@ def _model(name: str | None) -> Model | None:
         return None
     found = models().get(name.casefold())
     if found is None:
-        raise BadInputError(f"--model: {unknown('model', name, models())}; of others say --params")
+        raise CommandError(f"--model: {unknown('model', name, models())}; of others say --params")
     return found
 
 
@@ -140,11 +140,11 @@ def known_precision(name: str) -> Precision:
     """The precision of that name.
 
     Raises:
-        BadInputError: there is none.
+        CommandError: there is none.
     """
     found = PRECISIONS.get(name.casefold())
     if found is None:
-        raise BadInputError(f"--precision: {unknown('precision', name, PRECISIONS)}")
+        raise CommandError(f"--precision: {unknown('precision', name, PRECISIONS)}")
     return found
 
 
@@ -155,17 +155,17 @@ def one_of(kind: type[E], option: str, what: str, name: str) -> E:
     """The member of that name.
 
     Raises:
-        BadInputError: there is none.
+        CommandError: there is none.
     """
     try:
         return kind(name.casefold())
     except ValueError:
-        raise BadInputError(f"{option}: {unknown(what, name, [str(one.value) for one in kind])}") from None
+        raise CommandError(f"{option}: {unknown(what, name, [str(one.value) for one in kind])}") from None
 
 
 def _arch(name: str) -> str:
     if name not in ARCHS:
-        raise BadInputError(f"--arch: {unknown('architecture', name, ARCHS)}")
+        raise CommandError(f"--arch: {unknown('architecture', name, ARCHS)}")
     return name
 
 
@@ -179,7 +179,7 @@ def _count(option: str, text: str | None) -> float | None:
     written = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([kKmMbBtT]?)", text)
     number = float(written[1]) * _SCALES[written[2].lower()] if written else 0.0
     if not 1e6 <= number <= 1e14:
-        raise BadInputError(f"{option}: expected a number of parameters such as 8B or 350M, got {text!r}")
+        raise CommandError(f"{option}: expected a number of parameters such as 8B or 350M, got {text!r}")
     return number
 
 
@@ -191,14 +191,14 @@ def _bytes(text: str) -> float:
     written = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([A-Za-z]+)", text)
     unit = _SIZES.get(written[2].lower()) if written else None
     if written is None or unit is None or not float(written[1]):
-        raise BadInputError(f"--model-memory: expected a size such as 24GiB or 24GB, got {text!r}")
+        raise CommandError(f"--model-memory: expected a size such as 24GiB or 24GB, got {text!r}")
     return float(written[1]) * unit
 
 
 def _attention(text: str) -> Attention:
     written = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", text)
     if written is None:
-        raise BadInputError(
+        raise CommandError(
             f"--attention: expected LAYERSxKV_HEADSxHEAD_DIM such as 32x8x128, from the model's config.json"
             f" (num_hidden_layers, num_key_value_heads, head_dim), got {text!r}"
         )
@@ -210,8 +210,8 @@ def _amount(option: str, text: str | None, parse: Callable[[str], Amount]) -> Am
         return None
     try:
         return parse(text)
-    except PydanticCustomError as error:
-        raise BadInputError(f"{option}: {findings_of(error)[0].message}") from None
+    except AmountError as error:
+        raise CommandError(f"{option}: {error}") from None
 
 
 def _usd(text: str | None) -> float | None:
@@ -219,5 +219,5 @@ def _usd(text: str | None) -> float | None:
         return None
     written = re.fullmatch(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?)(?: ?/ ?h)?", text)
     if written is None or not float(written[1]):
-        raise BadInputError(f"--budget: expected USD an hour such as 1.5/h, got {text!r}")
+        raise CommandError(f"--budget: expected USD an hour such as 1.5/h, got {text!r}")
     return float(written[1])

@@ -6,16 +6,26 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from spotrelay import catalog as data
+from spotrelay.catalog import (
+    Chip,
+    InstanceType,
+    accelerator_names,
+    all_chips,
+    all_types,
+    find_accelerator,
+    memory_bytes,
+    origin,
+)
 from spotrelay.cli.columns import table
-
-if TYPE_CHECKING:
-    from spotrelay.catalog import Chip, InstanceType
-
-UNKNOWN = "?"
+from spotrelay.cli.errors import CommandError, bad_input_shown
+from spotrelay.cli.naming import unknown
+from spotrelay.cli.options import AsJson
+from spotrelay.operate.words import UNKNOWN
 
 
 def catalog(
@@ -28,18 +38,17 @@ def catalog(
             show_default=False,
         ),
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    is_json: AsJson = False,
 ) -> None:
     """Show what each accelerator has, and the instance types that have it.
 
     What AWS's API tells is from a dated copy, which needs no credentials; the rest has its source, and is ?
     where none could be found. Rates are dense, in TFLOP/s.
     """
-    from spotrelay.catalog import all_chips
-
     chips = all_chips()
     if gpu is not None:
-        name = _known(gpu)
+        with bad_input_shown("catalog"):
+            name = _known(gpu)
         chips = {name: chips[name]}
     if is_json:
         typer.echo(json.dumps(_document(chips.values()), indent=2, ensure_ascii=False))
@@ -51,27 +60,19 @@ def catalog(
 
 
 def _known(gpu: str) -> str:
-    from spotrelay.catalog import find_accelerator
-    from spotrelay.cli.naming import EXIT_INVALID, unknown_accelerator
-
     name = find_accelerator(gpu)
     if name is None:
-        typer.echo(f"spotrelay catalog: --gpu: {unknown_accelerator(gpu)}", err=True)
-        raise typer.Exit(EXIT_INVALID)
+        raise CommandError(f"--gpu: {unknown('accelerator', gpu, accelerator_names())}")
     return name
 
 
 def _types(name: str) -> list[InstanceType]:
-    from spotrelay.catalog import all_types
-
     found = [type_ for type_ in all_types() if type_.accelerator == name]
     return sorted(found, key=lambda t: (t.accelerator_count or 1, t.accelerator_count, t.vcpus, t.name))
 
 
 def _document(chips: Any) -> dict[str, Any]:
     """Everything that is known, each value with its source."""
-    from spotrelay import catalog as data
-
     origin = data.origin()
     return {
         "instance_types_from": asdict(origin),
@@ -108,15 +109,11 @@ def _number(value: float | None, zero: str = "0") -> str:
 
 
 def _memory(name: str) -> str:
-    from spotrelay.catalog import memory_bytes
-
     whole = [type_ for type_ in _types(name) if type_.accelerator_count]
     return f"{memory_bytes(whole[0]) / 1024**3:.1f}"
 
 
 def _show_all(chips: Any) -> None:
-    from spotrelay.catalog import origin
-
     head = ("GPU", "ARCHITECTURE", "GiB", "GB/s", "BF16", "FP16", "FP8", "NVLINK GB/s", "ON")
     rows = [
         (
@@ -145,8 +142,6 @@ def _rate(chip: Chip, precision: str) -> str:
 
 
 def _show(chip: Chip) -> None:
-    from spotrelay import catalog as data
-
     typer.echo(chip.name)
     rows = list(_facts(chip))
     sources = {source: number for number, source in enumerate(dict.fromkeys(row[2] for row in rows), 1)}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import spotrelay
-from spotrelay.cli.control_plane import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
+from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
 from spotrelay.cli.telling import Teller
 
 ROOT = Path(spotrelay.__file__).resolve().parents[1]

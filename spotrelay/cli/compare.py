@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotrelay.cli.columns import table
+from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.core.timing import HOURS_OF_MONTH
 
 if TYPE_CHECKING:
     from spotrelay.advice.comparing import Loss, Side
@@ -30,7 +32,7 @@ def compare(
     spot: Annotated[
         str, typer.Option("--spot", help="Such as g6e.xlarge*8.", metavar="TYPE*N", show_default=False)
     ],
-    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = 730,
+    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = HOURS_OF_MONTH,
     precision: Annotated[str, typer.Option(help="Whose TFLOP/s are shown.", metavar="P")] = "bf16",
     checkpoint_minutes: Annotated[
         float, typer.Option(help="Between two checkpoints.", min=0, max=100_000)
@@ -52,10 +54,9 @@ def compare(
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
     """
-    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     where = Where(None, profile, endpoint_url)
-    try:
+    with bad_input_shown("compare"):
         exit_code = _compare(
             on_demand,
             spot,
@@ -68,9 +69,6 @@ def compare(
             is_offline=is_offline,
             is_json=is_json,
         )
-    except BadInputError as error:
-        typer.echo(f"spotrelay compare: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -122,18 +120,17 @@ def _side(option: str, text: str) -> tuple[Any, int]:
     """`g6e.xlarge*8` as the type and the number."""
     from spotrelay import catalog
     from spotrelay.cli.market import unknown_type
-    from spotrelay.cli.naming import BadInputError
 
     written = re.fullmatch(r"([a-z0-9.-]+)(?: ?[*x] ?([0-9]{1,5}))?", text)
     count = int(written[2] or 1) if written else 0
     if written is None or not 1 <= count <= MOST_INSTANCES:
         expected = f"a type such as p4d.24xlarge, or several (g6e.xlarge*8, at most {MOST_INSTANCES})"
-        raise BadInputError(f"{option}: expected {expected}, got {text!r}")
+        raise CommandError(f"{option}: expected {expected}, got {text!r}")
     type_ = catalog.find_type(written[1])
     if type_ is None:
-        raise BadInputError(f"{option}: {unknown_type(written[1])}")
+        raise CommandError(f"{option}: {unknown_type(written[1])}")
     if not type_.accelerator_count:
-        raise BadInputError(f"{option}: {type_.name} has no whole GPU")
+        raise CommandError(f"{option}: {type_.name} has no whole GPU")
     return type_, count
 
 
@@ -150,7 +147,6 @@ def _lines(
     sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float, precision: str
 ) -> Iterator[str]:
     from spotrelay import catalog
-    from spotrelay.advice.comparing import HOURS_A_MONTH
     from spotrelay.advice.reasons import whole_number
 
     def number(value: float | None) -> str:
@@ -168,7 +164,7 @@ def _lines(
         "vCPU": [f"{side.count * side.type.vcpus}" for side in sides],
         "host memory, GiB": [f"{side.count * side.type.memory_gib:g}" for side in sides],
         "USD an hour": [usd(side.hourly) for side in sides],
-        "USD a month": [usd(side.hourly, HOURS_A_MONTH) for side in sides],
+        "USD a month": [usd(side.hourly, HOURS_OF_MONTH) for side in sides],
         f"USD for {hours:g} hours": [usd(side.hourly, hours) for side in sides],
     }
     head = ("", f"on-demand {sides[0]}", f"Spot {sides[1]}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from difflib import get_close_matches
 
 import typer
@@ -25,31 +26,17 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
 from spotrelay.operate.permissions import VALID_CREDENTIALS, missing_action
-
-EXIT_FAILED = 1
-"""What was asked for failed, or the fleet isn't whole."""
-
-EXIT_BAD_INPUT = 2
-"""What was asked for can't be: a wrong argument, a service or control plane that isn't there."""
-
-EXIT_NO_ACCESS = 3
-"""There are no credentials, or they lack a permission."""
+from spotrelay.operate.rows import rows
+from spotrelay.operate.snapshot import ServiceSnapshot
 
 PERMISSIONS = "docs/commands.md lists the permissions that this needs"
-
-
-class CommandError(Exception):
-    """Why a command can't do what it is for: one line, with the remedy."""
-
-    def __init__(self, message: str, exit_code: int = EXIT_BAD_INPUT) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def find(service: str, where: Where) -> ControlPlane:
@@ -86,10 +73,23 @@ def deployed(plane: ControlPlane, service: str) -> ServiceSpec:
     spec = plane.services.get(service, fresh=True)
     if spec is not None:
         return spec
-    raise CommandError(not_deployed(plane, service))
+    raise not_deployed(plane, service)
 
 
-def not_deployed(plane: ControlPlane, service: str) -> str:
+def seen(plane: ControlPlane, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
+    """The replicas of a service, of which something is there or was: with the last `ended` that are history.
+
+    Raises:
+        CommandError: there is no such service.
+        PortError, UnreadableDocument: they can't be read.
+    """
+    found = rows(plane, service, now, ended=ended)
+    if found.spec is None and not found.replicas:
+        raise not_deployed(plane, service)
+    return found
+
+
+def not_deployed(plane: ControlPlane, service: str) -> CommandError:
     """That there is no such service, and what was probably meant."""
     try:
         names = plane.services.names()
@@ -97,7 +97,7 @@ def not_deployed(plane: ControlPlane, service: str) -> str:
         names = ()  # the names are a help, and nothing that the command needs
     nearest = get_close_matches(service, names, n=1)
     meant = f"; did you mean {nearest[0]}?" if nearest else ": check the name, or deploy it first"
-    return f"no service {service} is deployed in {plane.region}{meant}"
+    return CommandError(f"no service {service} is deployed in {plane.region}{meant}")
 
 
 @contextmanager

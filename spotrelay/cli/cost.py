@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import percent, usd
 
@@ -38,7 +39,7 @@ def cost(
 
     with control_plane.errors_shown("cost"):
         if days > LONGEST_DAYS:
-            raise control_plane.CommandError(f"--days: expected {LONGEST_DAYS} at most, got {days}")
+            raise CommandError(f"--days: expected {LONGEST_DAYS} at most, got {days}")
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         found = _cost(plane, name, days)
         if is_json:
@@ -54,14 +55,12 @@ def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
 
     found = cost_of(plane, rows(plane, name, datetime.now(UTC), ended=ENDED), count)
     if found is None:
-        raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        raise control_plane.not_deployed(plane, name)
     return found
 
 
 def _print(found: Cost, days: int) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
 
     out, spent = console(), found.spent
     saved = percent(found.share_saved)
@@ -73,13 +72,11 @@ def _print(found: Cost, days: int) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     titles = ("DAY", "SPOT H", "ON-DEMAND H", "SPOT", "ON-DEMAND", "DISKS", "IF ON-DEMAND", "SAVED")
-    for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title == "DAY" else "right")
+    days_table = table(titles, left=("DAY",))
     for day in found.days:
         one = day.spent
-        table.add_row(
+        days_table.add_row(
             day.date,
             f"{one.spot_hours:,.1f}",
             f"{one.on_demand_hours:,.1f}",
@@ -89,5 +86,5 @@ def _print(found: Cost, days: int) -> None:
             usd(one.listed_usd, 2),
             usd(one.saved_usd, 2),
         )
-    out.print(table)
+    out.print(days_table)
     out.print(f"An estimate, in USD: {found.of}.", highlight=False, soft_wrap=True)

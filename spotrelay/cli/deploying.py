@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.cli import cdk, control_plane
 from spotrelay.cli.cdk import Cdk
-from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.files import load_all
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
+from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Throttled, Unavailable
 from spotrelay.operate import difference
@@ -31,6 +32,9 @@ from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
 from spotrelay.service.inputs import Inputs, InputsError, inputs
+
+LONGEST = timedelta(days=1)
+"""That a command waits."""
 
 LOOK_S = 1.0
 """Between looks at replicas: soon enough for a person, and three reads of the table."""
@@ -53,6 +57,15 @@ class Limit:
     def of(cls, lasts_s: float) -> Limit:
         """From now on."""
         return cls(time.monotonic(), lasts_s)
+
+    @classmethod
+    def said(cls, timeout: str) -> Limit:
+        """From now on, for as long as `--timeout` says.
+
+        Raises:
+            CommandError: that can't be.
+        """
+        return cls.of(period(timeout, "--timeout", LONGEST).total_seconds())
 
     @property
     def deadline(self) -> float:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
-from spotrelay.cli.up import LONGEST
 from spotrelay.core.names import SERVICE_STACK
 from spotrelay.operate.words import duration
 
@@ -52,15 +52,14 @@ def down(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with control_plane.errors_shown("down"), Teller(is_json=is_json) as teller:
         if (name is None) is not is_all:
-            raise control_plane.CommandError(
+            raise CommandError(
                 "which service? Name one, or all of them with --all" if not is_all else
                 f"--all removes every service: leave out {name}, or --all"
             )  # fmt: skip
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         where = Where(region, profile, endpoint_url)
         removal = _everything(where) if name is None else _one(name, where)
         for line in removal.listed():
@@ -73,7 +72,7 @@ def down(
             for line in removal.kept:
                 typer.echo(f"kept: {line}")
         if any(end.left for end in ends):
-            raise typer.Exit(control_plane.EXIT_FAILED)
+            raise typer.Exit(EXIT_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +107,12 @@ def _one(name: str, where: Where) -> Removal:
         return Removal(plane.clients, plane, stacks, {name: remains(plane.clients, name)}, {name: stack})
     found = remains(plane.clients, name)
     if found:
-        raise control_plane.CommandError(
+        raise CommandError(
             f"{name} has no stack, and is still there: {found.named}. Run spotrelay retire {name}, and its"
             " replicas are drained and end",
-            control_plane.EXIT_FAILED,
+            EXIT_FAILED,
         )
-    raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+    raise control_plane.not_deployed(plane, name)
 
 
 def _everything(where: Where) -> Removal:
@@ -132,7 +131,7 @@ def _everything(where: Where) -> Removal:
     shared = [s for n in (NETWORK_STACK, CONTROL_PLANE_STACK) if (s := stacks.find(n))]
     if not (found or shared):
         control_plane.find_any(where)  # which says that there is none
-        raise control_plane.CommandError(
+        raise CommandError(
             f"the control plane of {session.region_name} isn't one of the stack {CONTROL_PLANE_STACK}: remove"
             " the stack that it was deployed with"
         )

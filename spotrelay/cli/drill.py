@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def drill(
         bool, typer.Option("--keep-going", help="Go on although requests fail, or failed shortly before.")
     ] = False,
     is_confirmed: Confirmed = False,
-    as_json: AsJson = False,
+    is_json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
@@ -41,19 +42,18 @@ def drill(
     a service that isn't whole.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.core.names import TAG_SERVICE
     from spotrelay.operate.drill import Drill
     from spotrelay.operate.watch import Watch
 
     with control_plane.errors_shown("drill"):
-        _check(replicas, as_json=as_json, is_confirmed=is_confirmed)
+        _check(replicas, is_json=is_json, is_confirmed=is_confirmed)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         role = _role(plane)
         plan = _plan(plane, name, replicas)
         if not goes_on:
             _check_requests(plane, plan)
-        if not as_json:
+        if not is_json:
             typer.echo(_question(plan))
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
         run = Drill(
@@ -63,7 +63,7 @@ def drill(
             plane.requests,
             role,
             {TAG_SERVICE: name},
-            (lambda _: None) if as_json else typer.echo,
+            (lambda _: None) if is_json else typer.echo,
             goes_on,
         )
         try:
@@ -71,25 +71,23 @@ def drill(
         except KeyboardInterrupt:
             raise CommandError(
                 "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
-                control_plane.EXIT_FAILED,
+                EXIT_FAILED,
             ) from None
-        typer.echo(json.dumps(found.to_json(), indent=2) if as_json else _in_words(found))
+        typer.echo(json.dumps(found.to_json(), indent=2) if is_json else _in_words(found))
         _end(found)
 
 
-def _check(replicas: int, *, as_json: bool, is_confirmed: bool) -> None:
+def _check(replicas: int, *, is_json: bool, is_confirmed: bool) -> None:
     from spotrelay.aws.experiments import MOST_INSTANCES
-    from spotrelay.cli.control_plane import CommandError
 
     if not 1 <= replicas <= MOST_INSTANCES:
         raise CommandError(f"--replicas: expected 1 to {MOST_INSTANCES}, got {replicas}: FIS takes no more")
-    if as_json and not is_confirmed:
+    if is_json and not is_confirmed:
         raise CommandError("--json needs --yes: its output is one document, without a question")
 
 
 def _role(plane: ControlPlane) -> str:
     from spotrelay.aws.experiments import UNSUPPORTED
-    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
 
     if plane.region in UNSUPPORTED:
         raise CommandError(
@@ -116,11 +114,10 @@ def _plan(plane: ControlPlane, name: str, replicas: int) -> Plan:
     try:
         return plan(spec, rows, replicas)
     except RefusedError as error:
-        raise control_plane.CommandError(f"{name}: {error}", control_plane.EXIT_FAILED) from None
+        raise CommandError(f"{name}: {error}", EXIT_FAILED) from None
 
 
 def _check_requests(plane: ControlPlane, plan: Plan) -> None:
-    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
     from spotrelay.core.timing import seconds
 
     now = datetime.now(UTC)
@@ -153,7 +150,6 @@ def _in_words(found: Verdict) -> str:
 
 def _end(found: Verdict) -> None:
     """Leave with what the verdict says, if it isn't PASS."""
-    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
 
     if any("not authorized to perform" in problem for problem in found.problems):
         raise typer.Exit(EXIT_NO_ACCESS)

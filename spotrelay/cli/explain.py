@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import duration
 
@@ -31,21 +32,16 @@ def explain(
     from spotrelay.cli.tables import console
     from spotrelay.operate.details import ENDED
     from spotrelay.operate.explain import explain as explained
-    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("explain"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        seen = rows(plane, name, datetime.now(UTC), ended=ENDED)
-        if not seen.replicas and seen.spec is None:
-            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        seen = control_plane.seen(plane, name, datetime.now(UTC), ended=ENDED)
         found = explained(seen, replica)
         if found is None:
             known = (
                 f"known are {min(seen.replicas)} to {max(seen.replicas)}" if seen.replicas else "it has none"
             )
-            raise control_plane.CommandError(
-                f"{name} has no replica {replica}: {known}; rows are kept for 30 days"
-            )
+            raise CommandError(f"{name} has no replica {replica}: {known}; rows are kept for 30 days")
         if is_json:
             typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
             return

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from spotrelay.operate.history import History
     from spotrelay.operate.losses import Loss
 
+TITLES = ("AT", "LOST", "FROM", "AS", "", "BY", "OUT", "LAUNCHED", "READY", "WHOLE", "5XX")
+
 KEPT = timedelta(days=30)
 """For how long the table keeps replicas that ended."""
 
@@ -38,15 +40,12 @@ def history(
     from spotrelay.cli.times import period
     from spotrelay.operate.details import ENDED, errors_of
     from spotrelay.operate.history import history as told
-    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("history"):
         look_back = period(since, "--since", KEPT)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         now = datetime.now(UTC)
-        seen = rows(plane, name, now, ended=ENDED)
-        if not seen.replicas and seen.spec is None:
-            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        seen = control_plane.seen(plane, name, now, ended=ENDED)
         with control_plane.errors_told("history") as failed:
             errors = errors_of(plane, seen, now - look_back)
         found = told(seen, now - look_back, None if failed else errors)
@@ -59,20 +58,16 @@ def history(
 
 
 def _print(found: History, since: str) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
 
     out = console()
     if not found.losses:
         out.print(f"{found.service}: nothing was lost in the last {since}", highlight=False)
     else:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("AT", "LOST", "FROM", "AS", "", "BY", "OUT", "LAUNCHED", "READY", "WHOLE", "5XX"):
-            table.add_column(title, no_wrap=True, justify="left" if title in LEFT else "right")
+        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"))
         for loss in found.losses:
-            table.add_row(*_cells(loss, found))
-        out.print(table)
+            shown.add_row(*_cells(loss, found))
+        out.print(shown)
     for failure in found.failures:
         ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
         more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
@@ -83,9 +78,6 @@ def _print(found: History, since: str) -> None:
             markup=False,
             soft_wrap=True,
         )
-
-
-LEFT = ("AT", "FROM", "AS", "", "BY")
 
 
 def _cells(loss: Loss, found: History) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def logs(
 
 def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     from spotrelay.aws.console import console_output
-    from spotrelay.cli import control_plane
     from spotrelay.core.slots import host
     from spotrelay.operate.details import ENDED
     from spotrelay.operate.rows import rows
@@ -79,26 +79,25 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     replica = seen.replicas.get(replica_id)
     if replica is None or replica.instance_id is None:
         why = "has no instance" if replica else "isn't known"
-        raise control_plane.CommandError(f"replica {replica_id} of {name} {why}: `spotrelay status {name}`")
+        raise CommandError(f"replica {replica_id} of {name} {why}: `spotrelay status {name}`")
     output = console_output(plane.clients, host(replica.instance_id))
     if not output:
-        raise control_plane.CommandError(
+        raise CommandError(
             f"EC2 has no console output of {replica.instance_id} yet, or any more: it comes minutes after the"
             " start, and is gone an hour after the end",
-            control_plane.EXIT_FAILED,
+            EXIT_FAILED,
         )
     typer.echo(output)
 
 
 def _decisions(plane: ControlPlane, name: str, since: datetime) -> Iterator[dict[str, Any]]:
     from spotrelay.aws.errors import translated
-    from spotrelay.cli import control_plane
 
     groups = plane.log_groups
     if not groups:
-        raise control_plane.CommandError(
+        raise CommandError(
             f"the control plane in {plane.region} doesn't say where its logs are: deploy it again",
-            control_plane.EXIT_FAILED,
+            EXIT_FAILED,
         )
     found: list[tuple[int, dict[str, Any]]] = []
     client = plane.clients.logs

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotrelay.advice.ranking import Market, Price
-from spotrelay.cli.naming import BadInputError, unknown
+from spotrelay.cli.errors import CommandError
+from spotrelay.cli.naming import unknown
 from spotrelay.cli.options import Where
+from spotrelay.messages import did_you_mean
 
 if TYPE_CHECKING:
     from spotrelay import catalog
@@ -61,7 +63,7 @@ def regions_of(named: Sequence[str] | None, where: Where, *, is_offline: bool) -
     """Those named, or the configured one.
 
     Raises:
-        BadInputError: one that no type with an accelerator is offered in.
+        CommandError: one that no type with an accelerator is offered in.
     """
     from spotrelay import catalog
 
@@ -69,7 +71,7 @@ def regions_of(named: Sequence[str] | None, where: Where, *, is_offline: bool) -
         for name in named:
             if name not in catalog.regions():
                 what = "region with GPU types"
-                raise BadInputError(f"--region: {unknown(what, name, catalog.regions())}")
+                raise CommandError(f"--region: {unknown(what, name, catalog.regions())}")
         return Named(tuple(dict.fromkeys(named)))
     found = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not found and not is_offline:
@@ -94,7 +96,7 @@ def told(path: Path | None, regions: Sequence[str]) -> Mapping[tuple[str, str], 
     """The user's own prices, which hold in each region; nothing without a file.
 
     Raises:
-        BadInputError: it can't be read, or says something else.
+        CommandError: it can't be read, or says something else.
     """
     if path is None:
         return {}
@@ -106,7 +108,7 @@ def told(path: Path | None, regions: Sequence[str]) -> Mapping[tuple[str, str], 
             raise ValueError("no object")  # noqa: TRY301, TRY004  # as one with what json itself raises
     except (OSError, ValueError) as error:
         expected = 'expected JSON such as {"g5.2xlarge": {"on_demand_usd": 1.212, "spot_usd": 0.45}}'
-        raise BadInputError(f"--prices: {path}: {error}: {expected}") from error
+        raise CommandError(f"--prices: {path}: {error}: {expected}") from error
     return {(region, name): _price(path, name, row) for name, row in rows.items() for region in regions}
 
 
@@ -114,11 +116,11 @@ def _price(path: Path, name: str, row: Any) -> Price:
     from spotrelay import catalog
 
     if catalog.find_type(name) is None:
-        raise BadInputError(f"--prices: {path}: {unknown_type(name)}")
+        raise CommandError(f"--prices: {path}: {unknown_type(name)}")
     fields = {"on_demand_usd", "spot_usd"}
     good = isinstance(row, dict) and row.keys() <= fields and all(map(_is_usd, row.values()))
     if not good:
-        raise BadInputError(
+        raise CommandError(
             f"--prices: {path}: {name}: expected on_demand_usd and spot_usd in USD an hour, got {row!r}"
         )
     return Price(row.get("on_demand_usd"), row.get("spot_usd"))
@@ -133,7 +135,6 @@ def _is_usd(value: Any) -> bool:
 def unknown_type(name: str) -> str:
     """That there is no such instance type, and which is nearest."""
     from spotrelay import catalog
-    from spotrelay.service.requirements import did_you_mean
 
     names = [type_.name for type_ in catalog.all_types()]
     return f"no instance type is called {name!r}{did_you_mean(name, names)}"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.prices import Prices
-from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.service import Service, in_region

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
-    from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.curves import Curve
-    from spotrelay.operate.snapshot import ServiceSnapshot
 
 LONGEST = timedelta(days=90)
 """EC2 knows no older prices."""
@@ -45,6 +44,7 @@ def prices(
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import curves_of
+    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("prices"):
         look_back = period(since, "--since", LONGEST)
@@ -52,11 +52,9 @@ def prices(
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         control_plane.deployed(plane, name)
         now = datetime.now(UTC)
-        found = curves_of(plane, _seen(plane, name, now), now - look_back)
+        found = curves_of(plane, rows(plane, name, now, ended=1), now - look_back)
         if not found:
-            raise control_plane.CommandError(
-                f"EC2 has no Spot price for any pool of {name} in {plane.region}", control_plane.EXIT_FAILED
-            )
+            raise CommandError(f"EC2 has no Spot price for any pool of {name} in {plane.region}", EXIT_FAILED)
         if picture:
             _draw(
                 found, f"{name}: Spot prices in {plane.region}, {since} (UTC)", now - look_back, now, picture
@@ -68,20 +66,12 @@ def prices(
 
 
 def _check(picture: Path | None) -> None:
-    from spotrelay.cli.control_plane import CommandError
 
     if picture and picture.suffix.lower() not in (".png", ".svg"):
         raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
 
 
-def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
-    from spotrelay.operate.rows import rows
-
-    return rows(plane, name, now, ended=1)
-
-
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.operate.drawing import draw
 
     try:
@@ -93,18 +83,16 @@ def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: 
 
 
 def _print(found: list[Curve], start: datetime, end: datetime) -> None:
-    from rich.table import Table
-
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, table
     from spotrelay.operate.curves import sparkline
 
     out = console()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"):
-        table.add_column(title, no_wrap=True, justify="left" if title in ("POOL", "OVER TIME") else "right")
+    pools = table(
+        ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"), left=("POOL", "OVER TIME")
+    )
     shown = found[:MOST_POOLS]
     for curve in shown:
-        table.add_row(
+        pools.add_row(
             str(curve.pool),
             sparkline(curve.sampled(start, end, SAMPLES), curve.least, curve.most),
             usd(curve.now, 4),
@@ -113,7 +101,7 @@ def _print(found: list[Curve], start: datetime, end: datetime) -> None:
             usd(curve.on_demand_usd, 4),
             percent(curve.share),
         )
-    out.print(table)
+    out.print(pools)
     if len(shown) < len(found):
         out.print(f"… and {len(found) - len(shown)} dearer pools: --json has all", highlight=False)
     out.print("USD per hour and instance; each line of blocks is from its least to its most", highlight=False)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.columns import table
+from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile, Regions
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
+from spotrelay.core.pools import RECOMMENDED_TYPES
 
 if TYPE_CHECKING:
     from spotrelay.advice.advising import Advice
@@ -67,7 +69,7 @@ def recommend(
     ] = None,
     arch: Annotated[str, typer.Option(help="x86_64 or arm64.", metavar="ARCH")] = "x86_64",
     budget: Annotated[str | None, _text("USD an hour for each instance: 1.5/h.", "USD")] = None,
-    rank: Annotated[str, typer.Option(help="price or speed: what comes first.", metavar="BY")] = "price",
+    rank: Annotated[str | None, _text("price or speed: what comes first.", "BY", "price")] = None,
     region: Regions = None,
     prices: PriceFile = None,
     is_offline: Annotated[
@@ -102,7 +104,6 @@ def recommend(
     fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import Asked
-    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     asked = Asked(
         model=model,
@@ -121,15 +122,17 @@ def recommend(
         arch=arch,
         budget=budget,
     )
-    try:
+    with bad_input_shown("recommend"):
         if service is not None or since is not None:
-            _only_of_service(service, asked, regions=region, others=(prices, write), is_offline=is_offline)
+            _only_of_service(
+                service, asked, regions=region, others=(rank, prices, write), is_offline=is_offline
+            )
             where = Where(region[0] if region else None, profile, endpoint_url)
             _answer_for(service or "", since or "30d", where, is_json=is_json)
             return
         exit_code = _answer(
             asked,
-            rank,
+            rank or "price",
             region,
             prices,
             Where(None, profile, endpoint_url),
@@ -137,9 +140,6 @@ def recommend(
             is_offline=is_offline,
             is_json=is_json,
         )
-    except BadInputError as error:
-        typer.echo(f"spotrelay recommend: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -155,20 +155,19 @@ def _only_of_service(
     """Whether the options go together.
 
     Raises:
-        BadInputError: they don't.
+        CommandError: they don't.
     """
     from spotrelay.cli.asked import Asked
-    from spotrelay.cli.naming import BadInputError
 
     if service is None:
-        raise BadInputError("--since goes with --service: name one, or remove it")
+        raise CommandError("--since goes with --service: name one, or remove it")
     if asked != Asked() or any(other is not None for other in others) or is_offline:
-        raise BadInputError(
+        raise CommandError(
             f"--service says what the days of {service} say, and takes only --since, --region, --profile,"
             " --endpoint-url and --json with it: remove the others, or --service"
         )
     if regions and len(regions) > 1:
-        raise BadInputError(f"a service runs in one region, and --region names {' and '.join(regions)}")
+        raise CommandError(f"a service runs in one region, and --region names {' and '.join(regions)}")
 
 
 def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> None:
@@ -180,7 +179,6 @@ def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> Non
     from spotrelay.cli import control_plane
     from spotrelay.cli.scores import LONGEST
     from spotrelay.cli.times import period
-    from spotrelay.service.eligibility import RECOMMENDED_TYPES
 
     with control_plane.errors_shown("recommend"):
         look_back = period(since, "--since", LONGEST)
@@ -314,7 +312,6 @@ def _show_need(advice: Advice) -> None:
 
 def _show(advice: Advice, notes: Sequence[str]) -> None:
     from spotrelay.advice.reasons import order, why_in, why_out, widening
-    from spotrelay.service.eligibility import RECOMMENDED_TYPES
 
     _show_need(advice)
     typer.echo(f"\n{order(advice)}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core.names import service_parameter
 
@@ -24,7 +25,7 @@ def retire(
     with control_plane.errors_shown("retire"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         if plane.is_deployed(name):
-            raise control_plane.CommandError(
+            raise CommandError(
                 f"{name} is deployed in {plane.region} (parameter {service_parameter(name)}): "
                 f"remove its stack first, with `spotrelay down {name}`"
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ def give_up(plane: ControlPlane, spec: ServiceSpec) -> str:
         CommandError: none is known.
         PortError: the table can't be asked.
     """
-    from spotrelay.cli.control_plane import CommandError
     from spotrelay.serving import rollout
 
     back = rollout.before(spec, plane.store.load(spec.service))

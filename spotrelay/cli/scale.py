@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.times import period
 from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
-from spotrelay.core.timing import seconds
+from spotrelay.core.scaling import MAX_REPLICAS
 
 if TYPE_CHECKING:
     from spotrelay.core.spec import ServiceSpec
     from spotrelay.operate.access import ControlPlane
 
-UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
-
-SHORTEST_S, LONGEST_S = 60, 7 * 86_400
-"""Ticks are a minute apart, so less could pass unseen. What lasts longer than a week belongs in the file."""
+LONGEST = timedelta(days=7)
+"""What lasts longer belongs in the file."""
 
 
 def scale(
@@ -67,7 +67,6 @@ def _request(
     Raises:
         CommandError: they contradict each other, or one isn't understood.
     """
-    from spotrelay.cli.control_plane import CommandError
 
     if replicas is None:
         if lasts is not None:
@@ -80,27 +79,15 @@ def _request(
         raise CommandError(
             f"for how long? Say so with --for, as in --for 2h; {count} for good belongs into the service file"
         )
-    return ScaleRequest(count, now + seconds(_lasts_s(lasts)))
+    return ScaleRequest(count, now + period(lasts, "--for", LONGEST))
 
 
 def _count(text: str) -> int:
-    from spotrelay.cli.control_plane import CommandError
-    from spotrelay.service.scaling import MAX_REPLICAS
 
     # More digits than the limit has are too many in any case, and may be more than int() takes.
     if re.fullmatch("[0-9]{1,9}", text) and int(text) <= MAX_REPLICAS:
         return int(text)
     raise CommandError(f"REPLICAS: expected a whole number from 0 to {MAX_REPLICAS}, got {text!r}")
-
-
-def _lasts_s(text: str) -> int:
-    from spotrelay.cli.control_plane import CommandError
-
-    match = re.fullmatch("([0-9]{1,9})([mhd])", text)
-    lasts_s = int(match[1]) * UNITS_S[match[2]] if match else 0
-    if not SHORTEST_S <= lasts_s <= LONGEST_S:
-        raise CommandError(f"--for: expected a time from 1m to 7d, such as 90m, 2h or 1d, got {text!r}")
-    return lasts_s
 
 
 def _show(plane: ControlPlane, spec: ServiceSpec, now: datetime) -> None:

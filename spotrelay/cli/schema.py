@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from spotrelay.service.reference import schema_text
+
 
 def schema() -> None:
     """Print the JSON Schema of service files.
@@ -11,6 +13,4 @@ def schema() -> None:
     With it, editors with a YAML language server complete and check service files that begin with
     `# yaml-language-server: $schema=PATH`.
     """
-    from spotrelay.service.reference import schema_text
-
     typer.echo(schema_text(), nl=False)

@@ -12,7 +12,7 @@ from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceN
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
-    from spotrelay.operate.snapshot import ServiceSnapshot
+    pass
 
 LONGEST = timedelta(days=400)
 """Days are kept for so long."""
@@ -39,6 +39,7 @@ def scores(
     from spotrelay.cli.times import period
     from spotrelay.operate.details import zone_scores_of
     from spotrelay.operate.rows import rows
+    from spotrelay.operate.scores import why_none
 
     with control_plane.errors_shown("scores"):
         look_back = period(since, "--since", LONGEST)
@@ -50,7 +51,7 @@ def scores(
         if is_json:
             typer.echo(json.dumps([one.to_json() for one in found], indent=2))
         elif not found:
-            _say_why(seen)
+            typer.echo(why_none(seen))
         else:
             for one in found:
                 line = one.line(now - look_back, now, SAMPLES)
@@ -61,9 +62,3 @@ def scores(
                 typer.echo(f"elsewhere: {', '.join(f'{place} {score}' for place, score in others)}")
             age = duration((now - survey.at).total_seconds()) if survey else "an unknown time"
             typer.echo(f"surveyed {age} ago; a blank is an hour without a survey")
-
-
-def _say_why(seen: ServiceSnapshot) -> None:
-    from spotrelay.operate.scores import why_none
-
-    typer.echo(why_none(seen))

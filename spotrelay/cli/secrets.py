@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from spotrelay.cli.errors import EXIT_BAD_INPUT, CommandError
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.cli.options import Region
 
@@ -22,14 +23,14 @@ def secrets(
     """
     import boto3
 
-    from spotrelay.cli.control_plane import CommandError, errors_shown
+    from spotrelay.cli.control_plane import errors_shown
 
     said = given(env, env_file, secret, name)
     services, problems = load_all(files, said)
     for problem in problems:
         typer.echo(str(problem), err=True)
     if problems:
-        raise typer.Exit(2)
+        raise typer.Exit(EXIT_BAD_INPUT)
     with errors_shown("secrets"):
         todo = [
             (service, key, parameter, said.secrets.get(key) or service.secret_values.get(key))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 WATCH_S = 2.0
 """Between looks: soon enough for a person, and a few reads of the table each."""
+
+NOTE = ""
+"""The last column's title."""
+
+TITLES = ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", NOTE)
 
 STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "WARNED": "yellow", "DRAINING": "yellow"}
 
@@ -49,7 +55,7 @@ def status(
 
     with control_plane.errors_shown("status"):
         if is_watched and is_json:
-            raise control_plane.CommandError("--watch is for people, --json for scripts: choose one")
+            raise CommandError("--watch is for people, --json for scripts: choose one")
         where = Where(region, profile, endpoint_url)
         plane = control_plane.find(name, where) if name else control_plane.find_any(where)
         if is_watched:
@@ -72,11 +78,11 @@ def _look(plane: ControlPlane, name: str | None) -> list[Status]:
 
     names = [name] if name else sorted({*plane.services.names(), *plane.store.services()})
     if not names:
-        raise control_plane.CommandError(f"no service is deployed in {plane.region}")
+        raise CommandError(f"no service is deployed in {plane.region}")
     reader = SnapshotReader(plane)
     seen = [reader.read(one, datetime.now(UTC)) for one in names]
     if name and _is_nothing(seen[0]):
-        raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        raise control_plane.not_deployed(plane, name)
     return [judged(one) for one in seen]
 
 
@@ -86,7 +92,6 @@ def _is_nothing(seen: ServiceSnapshot) -> bool:
 
 
 def _exit_code(found: list[Status], *, is_check: bool) -> int:
-    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
 
     if is_check and not all(one.is_whole for one in found):
         return EXIT_FAILED
@@ -118,20 +123,18 @@ def _print(found: list[Status]) -> None:
 
 
 def _rendered(one: Status) -> list[RenderableType]:
-    from rich.table import Table
     from rich.text import Text
+
+    from spotrelay.cli.tables import table
 
     parts: list[RenderableType] = [_headline(one)]
     if one.why:
         parts.append(Text(one.why))
     if one.replicas or one.failed:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        numbers = {"ID", "V", "USD/H", "REPLACES"}
-        for title in ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", ""):
-            table.add_column(title, justify="right" if title in numbers else "left", no_wrap=bool(title))
+        shown = table(TITLES, left=("STATE", "POOL", "AS", "INSTANCE", "AGE", NOTE), wraps=(NOTE,))
         for row in (*one.replicas, *one.failed):
-            table.add_row(*_cells(row))
-        parts.append(table)
+            shown.add_row(*_cells(row))
+        parts.append(shown)
     parts += [Text(line) for line in _footer(one)]
     return parts
 

@@ -1,8 +1,11 @@
-"""Where tables go: a terminal, or a file in which a line stays a line."""
+"""Tables for a terminal, or for a file in which a line stays a line."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from rich.console import Console
+from rich.table import Table
 
 WIDTH = 240
 """Where there is no terminal that has one: no table is as wide."""
@@ -12,3 +15,11 @@ def console() -> Console:
     """Standard output; colours only on terminals."""
     out = Console()
     return out if out.is_terminal else Console(width=WIDTH)
+
+
+def table(titles: Iterable[str], left: Collection[str], wraps: Collection[str] = ()) -> Table:
+    """One without rows. What isn't `left` is numbers, aligned to the right; what `wraps` may take lines."""
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        made.add_column(title, justify="left" if title in left else "right", no_wrap=title not in wraps)
+    return made

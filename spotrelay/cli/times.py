@@ -1,25 +1,25 @@
-"""Periods of time that commands look back."""
+"""Periods of time, as options say them."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 
-UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+from spotrelay.cli.errors import CommandError
+
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
 def period(text: str, option: str, longest: timedelta) -> timedelta:
-    """A period such as `90m`, `24h` or `7d`.
+    """A period such as `90m`, `2h` or `1d`.
 
     Raises:
-        CommandError: it isn't one, or longer than there is anything to see.
+        CommandError: it isn't one, or too long.
     """
-    from spotrelay.cli.control_plane import CommandError
-
     match = re.fullmatch("([1-9][0-9]{0,5})([mhd])", text)
-    found = int(match[1]) * UNITS[match[2]] if match else timedelta()
+    found = int(match[1]) * _UNITS[match[2]] if match else timedelta()
     if not timedelta() < found <= longest:
         raise CommandError(
-            f"{option}: expected a period such as 90m, 24h or 7d, {longest.days}d at most, got {text!r}"
+            f"{option}: expected a period such as 90m, 2h or 1d, {longest.days}d at most, got {text!r}"
         )
     return found

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, Where
 
 PORT = 8765
@@ -42,13 +43,13 @@ def ui(
         where = Where(region, profile, endpoint_url)
         plane = control_plane.find(name, where) if name else control_plane.find_any(where)
         if name and name not in {*plane.services.names(), *plane.store.services()}:
-            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+            raise control_plane.not_deployed(plane, name)
         explain = control_plane.explained
         source = PlaneSource(plane, control_plane.find_any(where), explain, [name] if name else ())
         try:
             socket = server.listen(port)
         except OSError as error:
-            raise control_plane.CommandError(
+            raise CommandError(
                 f"--port {port}: {error.strerror}: choose another, or 0 for any free one"
             ) from error
         address = f"http://{server.ADDRESS}:{socket.getsockname()[1]}/"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED
 from spotrelay.cli.options import (
     AsJson,
     Confirmed,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from spotrelay.cli.telling import Teller
     from spotrelay.operate.assembly import Assembly
     from spotrelay.operate.rollout import Progress
-
-LONGEST = timedelta(days=1)
 
 
 def up(
@@ -50,14 +49,13 @@ def up(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with (
         control_plane.errors_shown("up"),
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         services = deploying.loaded(files, said)
         where = Where(region, profile, endpoint_url)
@@ -74,7 +72,7 @@ def up(
             if one.why_not:
                 deploying.told("up", one)
         if any(one.why_not for one in reached):
-            raise typer.Exit(control_plane.EXIT_FAILED)
+            raise typer.Exit(EXIT_FAILED)
 
 
 def _must_lose_nothing(deployer: Deployer, assembly: Assembly, teller: Teller, *, is_confirmed: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import (
     AsJson,
     Confirmed,
@@ -19,7 +20,6 @@ from spotrelay.cli.options import (
     Timeout,
     Where,
 )
-from spotrelay.cli.up import LONGEST
 from spotrelay.core.names import SERVICE_STACK
 from spotrelay.operate.words import duration
 
@@ -60,21 +60,20 @@ def update(
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller
-    from spotrelay.cli.times import period
 
     with (
         control_plane.errors_shown("update"),
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
-        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         where = Where(region, profile, endpoint_url)
         if is_rollback:
             _back(_name(file, said), where, teller, limit)
             return
         if file.is_dir():
-            raise control_plane.CommandError(f"{file} is a directory: name one service file")
+            raise CommandError(f"{file} is a directory: name one service file")
         services = deploying.loaded([file], said)
         name = services[0].name
         plane = control_plane.find(name, where)
@@ -83,7 +82,7 @@ def update(
         assembly = deployer.synthesized(said)
         stack = deployer.stacks.find(SERVICE_STACK + name)
         if stack is None:
-            raise control_plane.CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
+            raise CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
         made = deployer.compared(assembly, name, stack)
         for line in shown(spec, made):
             teller.say(line)
@@ -120,7 +119,6 @@ def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
 def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
     """Until all replicas are as they should be; `spec` is the document of before."""
     from spotrelay.cli import deploying
-    from spotrelay.cli.control_plane import EXIT_FAILED
 
     name, before = spec.service, spec.version
     following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))

@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spotrelay.cli.errors import EXIT_BAD_INPUT
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.service import Description, Problem, Service, describe
 from spotrelay.service.costs import Costs
 from spotrelay.service.userdata import MAX_BYTES
-
-EXIT_INVALID = 2
-"""The same code as for wrong arguments: nothing was done, the input must change."""
 
 
 def validate(
@@ -68,7 +66,7 @@ def validate(
         for problem in problems:
             _line(err, problem)
     if problems:
-        raise typer.Exit(EXIT_INVALID)
+        raise typer.Exit(EXIT_BAD_INPUT)
     if priced.exit_code:
         raise typer.Exit(priced.exit_code)
 

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from spotrelay.advice.advising import Advice
-from spotrelay.cli.naming import BadInputError
+from spotrelay.cli.errors import CommandError
 from spotrelay.core.requirements import Amount, Requirements
 from spotrelay.service import ServiceFileError, eligibility, load
 from spotrelay.service.inputs import Inputs
@@ -45,7 +45,7 @@ def write_into(path: Path, advice: Advice) -> str:
     """Put the recommended types into the file, as long as it validates then; what was done, in words.
 
     Raises:
-        BadInputError: the file can't be read or written, or wouldn't validate. It is then as it was.
+        CommandError: the file can't be read or written, or wouldn't validate. It is then as it was.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -55,9 +55,9 @@ def write_into(path: Path, advice: Advice) -> str:
         text = NEW if is_new else path.read_text(encoding="utf-8")
         values, width, dash = load_yaml_guess_indent(text, yaml=yaml)
     except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise BadInputError(f"--write: {path} can't be read: {' '.join(str(error).split())}") from error
+        raise CommandError(f"--write: {path} can't be read: {' '.join(str(error).split())}") from error
     if not isinstance(values, CommentedMap):
-        raise BadInputError(
+        raise CommandError(
             f"--write: {path} is no service file: expected sections such as service and resources"
         )
     said = _put(path, values, advice)
@@ -71,9 +71,9 @@ def write_into(path: Path, advice: Advice) -> str:
 def _put(path: Path, values: Any, advice: Advice) -> str:
     resources = values.setdefault("resources", CommentedMap())
     if not isinstance(resources, CommentedMap):
-        raise BadInputError(f"--write: {path}: resources is no section")
+        raise CommandError(f"--write: {path}: resources is no section")
     if other := next((name for name in OTHER_WAYS if resources.get(name) is not None), None):
-        raise BadInputError(
+        raise CommandError(
             f"--write: {path}: resources.{other} chooses types in another way: remove it first"
         )
     types = [choice.fit.type for choice in advice.choices]
@@ -118,11 +118,9 @@ def _replace(path: Path, text: str) -> None:
         temporary.replace(path)
     except ServiceFileError as error:
         problems = "; ".join(str(problem).replace(str(temporary), str(path)) for problem in error.problems)
-        raise BadInputError(
-            f"--write: nothing was written, the file wouldn't validate: {problems}"
-        ) from error
+        raise CommandError(f"--write: nothing was written, the file wouldn't validate: {problems}") from error
     except OSError as error:
-        raise BadInputError(f"--write: {path} can't be written: {error}") from error
+        raise CommandError(f"--write: {path} can't be written: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
     for warning in service.warnings:

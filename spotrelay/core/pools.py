@@ -134,6 +134,9 @@ class Cooldown:
 LEAST_TYPES = 3
 """With fewer types EC2's placement score is always low, says its user guide: it tells nothing."""
 
+RECOMMENDED_TYPES = 10
+"""AWS asks for at least ten types per Spot workload: with fewer, one dry pool is a large part of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -10,6 +10,9 @@ from zoneinfo import ZoneInfo
 
 from spotrelay.core import schedules
 
+MAX_REPLICAS = 1000
+"""Of a service: the targets of one Application Load Balancer (default quota)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricTarget:

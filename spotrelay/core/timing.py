@@ -1,8 +1,11 @@
-"""Every duration that the policy goes by, with its reason."""
+"""Every duration that the policy goes by, with its reason; and a month, as it is priced."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+
+HOURS_OF_MONTH = 730
+"""365 days divided by twelve: AWS's own pages count so."""
 
 TICK_IN_TRANSITION_S = 3.0
 """Between ticks while anything moves: short against a model load, long against the calls of a tick."""

@@ -9,16 +9,14 @@ from typing import Any
 
 from spotrelay.accounting.days import Day, bounds
 from spotrelay.accounting.spending import HOUR, Spending
+from spotrelay.core.timing import HOURS_OF_MONTH
 
 BALANCER_USD_PER_HOUR = 0.0225
 """An application load balancer in us-east-1, without capacity units
 (https://aws.amazon.com/elasticloadbalancing/pricing/, 2026-11-22)."""
 
-CONTROL_PLANE_USD_PER_HOUR = 14.8 / 730
+CONTROL_PLANE_USD_PER_HOUR = 14.8 / HOURS_OF_MONTH
 """SpotRelay itself with one service at rest: docs/cost.md counts it, item by item."""
-
-HOURS_OF_MONTH = 730
-"""AWS's own pages count so."""
 
 
 @dataclass(frozen=True, slots=True)

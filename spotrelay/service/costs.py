@@ -10,11 +10,9 @@ from statistics import median
 
 from spotrelay.core.pools import CapacityPool
 from spotrelay.core.slots import fitting
+from spotrelay.core.timing import HOURS_OF_MONTH
 from spotrelay.service import eligibility
 from spotrelay.service.model import Service
-
-HOURS = 730
-"""Of a month: AWS's own pages count so."""
 
 LOOK_BACK = timedelta(days=7)
 """Spot prices drift slowly, so those of the last week say more of the next month than older ones do. A week
@@ -126,7 +124,7 @@ def costs(
     return Costs(
         region=region,
         at=now.isoformat(timespec="seconds"),
-        hours=HOURS,
+        hours=HOURS_OF_MONTH,
         days=LOOK_BACK.days,
         pools=len(usual_of),
         of=_of(service, chosen, next(iter(within), ""), sorted(by_zone)),
@@ -201,7 +199,7 @@ def _month(
 
 
 def _monthly(usd_per_hour: float) -> float:
-    return round(usd_per_hour * HOURS, 2)
+    return round(usd_per_hour * HOURS_OF_MONTH, 2)
 
 
 def _of(service: Service, listed: str, on_spot: str, zones: Sequence[str]) -> str:
@@ -216,4 +214,4 @@ def _of(service: Service, listed: str, on_spot: str, zones: Sequence[str]) -> st
         )
     if not parts:
         return "nothing: none of its types has a price there"
-    return "; ".join([*parts, f"{HOURS} h a month; instances alone"])
+    return "; ".join([*parts, f"{HOURS_OF_MONTH} h a month; instances alone"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOURS_OF_MONTH = 730
-"""AWS's own pages count so."""
+from spotrelay.core.timing import HOURS_OF_MONTH
 
 
 @dataclass(frozen=True, slots=True)

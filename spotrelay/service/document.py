@@ -22,6 +22,7 @@ from ruamel.yaml.composer import ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from spotrelay.messages import shown
 from spotrelay.service.errors import MalformedServiceFileError, Problem, UnreadableServiceFileError
 
 STANDARD_INPUT = "-"
@@ -157,24 +158,6 @@ def read(path: Path, *, as_written: frozenset[str] = frozenset()) -> Document:
         message = f"expected fields (`service:`, `resources:`, `run:` …), got {shown(values)}"
         raise MalformedServiceFileError([Problem(file, 1, "", message, 1)])
     return Document(file, values, builder.places, frozenset(builder.plain))
-
-
-def shown(value: object) -> str:
-    """A value as it would stand in the file, shortened, for an error message."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return str(value).lower()
-        case str():
-            text = value if len(value) <= 60 else value[:57] + "…"
-            return repr(text)
-        case dict():
-            return "a mapping" if value else "an empty mapping"
-        case list() | tuple():
-            return "a list" if value else "an empty list"
-        case _:
-            return str(value)
 
 
 def replaced_later(text: str) -> Iterator[str]:

@@ -7,11 +7,8 @@ from dataclasses import replace
 
 from spotrelay import catalog
 from spotrelay.core import requirements
+from spotrelay.core.pools import RECOMMENDED_TYPES
 from spotrelay.core.requirements import Accelerators, Eligibility, Exclusion, Requirements, arch_of
-
-RECOMMENDED_TYPES = 10
-"""AWS asks for at least ten types per Spot workload: with fewer, one dry pool is a large part of all."""
-
 
 LEAST_POOLS = 10
 """Capacity pools (types times zones) below which losing one is a large part of all."""

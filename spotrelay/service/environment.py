@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from spotrelay.core.names import MAX_NAME
+from spotrelay.messages import shown
 from spotrelay.service import yaml11
-from spotrelay.service.document import replaced_later, shown
+from spotrelay.service.document import replaced_later
 from spotrelay.service.draft import Dialect, Draft
 from spotrelay.service.inputs import Inputs
 from spotrelay.service.naming import slug

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spotrelay.messages import shown
 from spotrelay.service import bundle
-from spotrelay.service.document import Location, shown
+from spotrelay.service.document import Location
 from spotrelay.service.files import (
     BUCKET_NAME,
     Bucket,

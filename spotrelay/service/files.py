@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from spotrelay.service.document import shown
+from spotrelay.messages import shown
 
 WORK_DIRECTORY = "sky_workdir"
 """Below the home directory of whoever runs the scripts: SkyServe's files know it by this name."""

@@ -12,6 +12,7 @@ from spotrelay import catalog
 from spotrelay.core import timing
 from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
+from spotrelay.messages import did_you_mean
 from spotrelay.service import brought, eligibility, rounds, runtime, scaling, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
@@ -23,7 +24,6 @@ from spotrelay.service.file_fields import with_registry
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
 from spotrelay.service.model import Service
-from spotrelay.service.requirements import did_you_mean
 from spotrelay.service.resources import port_findings
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
 from spotrelay import catalog
+from spotrelay.catalog import amounts
+from spotrelay.catalog.amounts import AmountError
 from spotrelay.core.accelerators import comparable
 from spotrelay.core.requirements import Accelerators, Amount
-from spotrelay.service.document import Location, shown
+from spotrelay.messages import did_you_mean, shown
+from spotrelay.service.document import Location
 
 FINDINGS = "findings"
 """Type of the pydantic errors that carry `Finding`s."""
@@ -34,80 +35,41 @@ def rejected(*findings: Finding) -> PydanticCustomError:
     return PydanticCustomError(FINDINGS, "see findings", {FINDINGS: findings})
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
-    """` (did you mean …?)` where one of the known names is close, or nothing."""
-    by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
-    return f" (did you mean {by_folded[close[0]]}?)" if close else ""
-
-
 def findings_of(error: PydanticCustomError) -> tuple[Finding, ...]:
     """What `rejected` was given."""
     found: tuple[Finding, ...] = (error.context or {})[FINDINGS]
     return found
 
 
-_GIB = {
-    "": Decimal(1),
-    **dict.fromkeys(("m", "mb", "mi", "mib"), Decimal(1) / 1024),
-    **dict.fromkeys(("g", "gb", "gi", "gib"), Decimal(1)),
-    **dict.fromkeys(("t", "tb", "ti", "tib"), Decimal(1024)),
-}
-"""GiB in each unit. As in SkyServe, GB is a name of the GiB: memory comes in those."""
-
-_UNITS = f"(?i:{'|'.join(_GIB)})"
-_NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
-
-MOST_GIB = 9_999_999
-"""Far more than there is; a limit, so that numbers stay such as one can print."""
-
-
-def _number(value: Any, units: str) -> tuple[Decimal, bool] | None:
-    """A number with a unit as GiB, and whether a plus follows; None if it is something else."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    written = re.fullmatch(rf"{_NUMBER} ?({units})(\+?)", value) if isinstance(value, str) else None
-    if written is None:
-        return None
-    number = Decimal(written[1]) * _GIB[written[2].lower()]
-    return (number, bool(written[3])) if 0 < number <= MOST_GIB else None
-
-
 def parse_cpus(value: Any) -> Amount:
-    """`8`, `"8+"`, or `"0.5+"`, which every instance type has.
+    """See `amounts.cpus`.
 
     Raises:
-        PydanticCustomError: it is none of these.
+        PydanticCustomError: it is no such amount.
     """
-    return _amount(value, "", "a number (8: exactly) or 8+ (at least)", "vCPU")
+    return _parsed(amounts.cpus, value)
 
 
 def parse_memory(value: Any) -> Amount:
-    """`32` or `"32+"`, in GiB, with a unit or without: `32GB`, `32GiB+`, `0.5TB`.
+    """See `amounts.memory`.
 
     Raises:
-        PydanticCustomError: it is none of these.
+        PydanticCustomError: it is no such amount.
     """
-    return _amount(value, _UNITS, "GiB (32, or 32GB: exactly) or 32+ (at least)", "GiB")
+    return _parsed(amounts.memory, value)
 
 
-def _amount(value: Any, units: str, expected: str, unit: str) -> Amount:
-    found = _number(value, units)
-    if found is None:
-        raise rejected(Finding((), f"expected {expected}, got {shown(value)}"))
-    number, at_least = found
-    # All types have whole numbers of both: at least 1.5 is at least 2.
-    whole = int(number.to_integral_value(ROUND_CEILING))
-    if not at_least and whole != number:
-        message = f"no instance type has exactly {number.normalize():f} {unit}: write {whole}, or {whole}+"
-        raise rejected(Finding((), message, is_lack=True))
-    return Amount(whole, at_least)
+def _parsed(parse: Callable[[Any], Amount], value: Any) -> Amount:
+    try:
+        return parse(value)
+    except AmountError as error:
+        raise rejected(Finding((), str(error), error.is_lack)) from None
 
 
 def parse_size(value: Any) -> Any:
-    """Whole GiB of `256`, `256GB` or `1.5TB`, rounded down as SkyServe does; else the value as it is."""
-    found = _number(value, _UNITS)
-    return value if found is None or found[1] else int(found[0])
+    """Whole GiB, see `amounts.size`; else the value as it is."""
+    found = amounts.size(value)
+    return value if found is None else found
 
 
 def parse_share(least: int, most: int, expected: str) -> Callable[[Any], float]:

@@ -22,9 +22,10 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from spotrelay.core.requirements import Eligibility, Requirements
+from spotrelay.messages import shown
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import ALTERNATIVES, MAX_REGIONS, SAME, Alternatives, Candidate, Lack
-from spotrelay.service.document import Location, shown
+from spotrelay.service.document import Location
 from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.file_fields import parse_container
 from spotrelay.service.model import (

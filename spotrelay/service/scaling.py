@@ -11,17 +11,14 @@ from pydantic_core import PydanticCustomError
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators
-from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
+from spotrelay.core.scaling import MAX_REPLICAS, MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.core.schedules import Cron, CronError
+from spotrelay.messages import shown
 from spotrelay.service import gpu
-from spotrelay.service.document import shown
 from spotrelay.service.requirements import Finding, parse_accelerators, rejected
 
 if TYPE_CHECKING:
     from spotrelay.service.schema import ReplicaPolicy
-
-MAX_REPLICAS = 1000
-"""Targets of one Application Load Balancer (default quota)."""
 
 MAX_SCHEDULES = 20
 """Each is looked at in every tick, and is some 100 of the runtime document's 8,192 characters."""

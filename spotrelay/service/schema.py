@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from spotrelay.core.pools import LEAST_TYPES
+from spotrelay.core.scaling import MAX_REPLICAS
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
+from spotrelay.messages import shown
 from spotrelay.service import brought, eligibility
 from spotrelay.service.candidate import Fields
-from spotrelay.service.document import shown
 from spotrelay.service.draft import Dialect
 from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
@@ -35,7 +36,7 @@ from spotrelay.service.requirements import (
     rejected,
 )
 from spotrelay.service.resources import Resources
-from spotrelay.service.scaling import MAX_REPLICAS, ScalingSection
+from spotrelay.service.scaling import ScalingSection
 from spotrelay.service.scaling import findings as scaling_findings
 
 INSTANCE_STORE = "/opt/dlami/nvme"

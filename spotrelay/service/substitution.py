@@ -12,9 +12,9 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spotrelay.service.document import Location, shown
+from spotrelay.messages import did_you_mean, shown
+from spotrelay.service.document import Location
 from spotrelay.service.draft import Dialect, Draft
-from spotrelay.service.requirements import did_you_mean
 
 _SECTIONS = ("service", "file_mounts", "workdir")
 """Where SkyServe substitutes. Scripts get variables from their environment."""

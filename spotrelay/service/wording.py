@@ -10,10 +10,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from spotrelay.messages import did_you_mean, shown
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
-from spotrelay.service.document import Location, field_name, shown
-from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
+from spotrelay.service.document import Location, field_name
+from spotrelay.service.requirements import FINDINGS, Finding
 from spotrelay.service.schema import ServiceFile
 from spotrelay.service.skyserve import SAME
 

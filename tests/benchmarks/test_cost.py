@@ -7,7 +7,8 @@ import re
 import pytest
 
 from lab.benchmarks import cost
-from spotrelay.operate.cost import CONTROL_PLANE_USD_PER_HOUR, HOURS_OF_MONTH
+from spotrelay.core.timing import HOURS_OF_MONTH
+from spotrelay.operate.cost import CONTROL_PLANE_USD_PER_HOUR
 
 MOST_USD = 16.0
 """A month at rest with one service: 6 of them for a board of its own and the fleet's, 2 for alarms that don't

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lab.benchmarks import local_cloud_requests, local_cloud_warned
+from lab.benchmarks import local_cloud_requests, local_cloud_warned, looking
 from lab.benchmarks.figures import Figure
 from lab.benchmarks.local_cloud import NeverHappenedError, percentile, the_only
 from lab.benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, Supply
@@ -98,3 +98,14 @@ def test_failures_are_guarded() -> None:
     """A single failed or cut request is a regression; how many were sent isn't."""
     figures = the_requests(LoadSnapshot(sent=900, finished=900))
     assert [name for name, figure in figures.items() if figure.tolerance is not None] == ["failed", "cut"]
+
+
+def test_figures_of_a_look() -> None:
+    """The ratio of processor times is guarded; seconds are shown, and have the target that people feel."""
+    walls = {"ours": [1.6, 1.4, 1.8], "bare": [1.0, 1.0, 1.0]}
+    cpus = {"ours": [0.9, 0.8, 0.6], "bare": [0.6, 0.4, 0.4]}
+    figures = {f.name: f for f in looking.figures(walls, cpus)}
+    assert figures["cpu_to_bare"].value == pytest.approx(1.5)
+    assert figures["to_bare"].value == pytest.approx(1.6)
+    assert (figures["ours"].value, figures["ours"].is_met) == (1.6, False)
+    assert [name for name, figure in figures.items() if figure.tolerance is not None] == ["cpu_to_bare"]

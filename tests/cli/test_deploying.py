@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from spotrelay.cli import cdk, deploying
 from spotrelay.cli import down as down_command
 from spotrelay.cli.app import app
-from spotrelay.cli.control_plane import CommandError
 from spotrelay.cli.down import Removal
+from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK

@@ -113,6 +113,7 @@ def test_a_service_without_days_says_when_there_will_be_some(region: Region) -> 
         (("--since", "30d"), "--since goes with --service: name one, or remove it"),
         ((*ASKED, "--model", "llama3-8b"), "remove the others, or --service"),
         ((*ASKED, "--offline"), "remove the others, or --service"),
+        ((*ASKED, "--rank", "speed"), "remove the others, or --service"),
         ((*ASKED, "--write", "chat.yaml"), "remove the others, or --service"),
         ((*ASKED, "--region", "eu-west-1"), "a service runs in one region, and --region names us-east-1 and"),
         (("--service", "dem", "--region", REGION), "demo"),

@@ -142,7 +142,7 @@ def test_a_time_that_cant_be_meant_is_refused(region: Region, text: str) -> None
     code, _, err = run("demo", "5", "--for", text)
     assert code == 2
     assert err == (
-        f"spotrelay scale: --for: expected a time from 1m to 7d, such as 90m, 2h or 1d, got {text!r}\n"
+        f"spotrelay scale: --for: expected a period such as 90m, 2h or 1d, 7d at most, got {text!r}\n"
     )
     assert (region.asked(), region.told()) == (None, [])
 

@@ -23,7 +23,8 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
-from spotrelay.cli.control_plane import EXIT_NO_ACCESS, explained
+from spotrelay.cli.control_plane import explained
+from spotrelay.cli.errors import EXIT_NO_ACCESS
 from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 

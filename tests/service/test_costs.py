@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotrelay.core.pools import CapacityPool
+from spotrelay.core.timing import HOURS_OF_MONTH
 from spotrelay.service import describe, in_region
-from spotrelay.service.costs import HOURS, LOOK_BACK, Changes, costs, usual
+from spotrelay.service.costs import LOOK_BACK, Changes, costs, usual
 
 from .conftest import GOOD, Loader
 
@@ -62,9 +63,9 @@ def test_both_are_of_the_cheapest_type(service: Loader) -> None:
         service(UNORDERED), "us-east-1", ON_DEMAND, spot(g6=(0.5, 0.3, 0.9), g5=(0.4, 0.6, 0.8)), NOW
     )
     (month,) = found.months
-    assert (month.replicas, month.on_demand_usd) == (2, 2 * HOURS * 0.8)
-    assert month.spot_usd == pytest.approx(2 * HOURS * 0.4)
-    assert month.spot_dearest_usd == pytest.approx(2 * HOURS * 0.9)
+    assert (month.replicas, month.on_demand_usd) == (2, 2 * HOURS_OF_MONTH * 0.8)
+    assert month.spot_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.4)
+    assert month.spot_dearest_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.9)
     assert (found.pools, found.days) == (6, LOOK_BACK.days)
     assert found.instance_types["g5.xlarge"].spot_usd == {
         "us-east-1a": 0.4,
@@ -82,9 +83,9 @@ def test_a_preferred_type_is_what_counts(service: Loader) -> None:
     prices = {"g6.xlarge": 0.8, "g5.xlarge": 0.7}
     found = costs(service(FILE), "us-east-1", prices, spot(g6=(0.5,), g5=(0.2, 0.6)), NOW)
     (month,) = found.months
-    assert month.on_demand_usd == pytest.approx(2 * HOURS * 0.8)
-    assert month.spot_usd == pytest.approx(2 * HOURS * 0.5)
-    assert month.spot_dearest_usd == pytest.approx(2 * HOURS * 0.6)
+    assert month.on_demand_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.8)
+    assert month.spot_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.5)
+    assert month.spot_dearest_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.6)
     assert "Spot g6.xlarge, the preferred type, in each zone, the median of us-east-1a," in found.of
 
 
@@ -96,9 +97,9 @@ def test_each_replica_costs_what_it_is_bought_as(service: Loader) -> None:
     found = costs(service(text), "us-east-1", ON_DEMAND, spot(g6=(0.5,)), NOW)
     assert [month.replicas for month in found.months] == [1, 4]
     least, most = found.months
-    assert least.spot_usd == pytest.approx(HOURS * (0.8 + 2 * 0.5))
-    assert most.spot_usd == pytest.approx(HOURS * (0.8 + 5 * 0.5))
-    assert most.on_demand_usd == pytest.approx(HOURS * 4 * 0.8)
+    assert least.spot_usd == pytest.approx(HOURS_OF_MONTH * (0.8 + 2 * 0.5))
+    assert most.spot_usd == pytest.approx(HOURS_OF_MONTH * (0.8 + 5 * 0.5))
+    assert most.on_demand_usd == pytest.approx(HOURS_OF_MONTH * 4 * 0.8)
 
 
 def test_a_price_cap_leaves_pools_out(service: Loader) -> None:
@@ -106,8 +107,8 @@ def test_a_price_cap_leaves_pools_out(service: Loader) -> None:
     chat = service(UNORDERED + "spotrelay: {max_price: 50%}\n")
     found = costs(chat, "us-east-1", ON_DEMAND, spot(g6=(0.5, 0.4), g5=(0.7, 0.6)), NOW)
     (month,) = found.months
-    assert month.spot_usd == pytest.approx(2 * HOURS * 0.4)
-    assert month.spot_dearest_usd == pytest.approx(2 * HOURS * 0.6)
+    assert month.spot_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.4)
+    assert month.spot_dearest_usd == pytest.approx(2 * HOURS_OF_MONTH * 0.6)
     (month,) = costs(chat, "us-east-1", ON_DEMAND, spot(g6=(0.5,)), NOW).months
     assert (month.spot_usd, month.spot_dearest_usd) == (None, None)
 
@@ -159,10 +160,10 @@ def test_who_shares_an_instance_pays_a_part_of_it(service: Loader) -> None:
     shared = service(f"{text}\nspotrelay: {{replicas_per_instance: auto}}\n")
     found = costs(shared, "us-east-1", {"g5.xlarge": 2.0, "g5.12xlarge": 4.0}, {}, NOW)
     (month,) = found.months
-    assert month.on_demand_usd == 4.0 * HOURS
+    assert month.on_demand_usd == 4.0 * HOURS_OF_MONTH
     assert found.instance_types["g5.12xlarge"].on_demand_usd == 4.0
     two = service(
         f"{text.replace('replicas: 4', 'replicas: 2')}\nspotrelay: {{replicas_per_instance: auto}}\n"
     )
     (month,) = costs(two, "us-east-1", {"g5.xlarge": 2.0, "g5.12xlarge": 4.0}, {}, NOW).months
-    assert month.on_demand_usd == 2 * 2.0 * HOURS
+    assert month.on_demand_usd == 2 * 2.0 * HOURS_OF_MONTH

@@ -1,0 +1,147 @@
+"""What a process of the command loads: only what it needs, since each package is time at every start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spotrelay.cli import commands
+from spotrelay.cli.app import app
+from spotrelay.cli.commands import OWN, Commands
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+HEAVY = {
+    "lab": "the simulation and the replay: only their own commands",
+    "matplotlib": "only what draws",
+    "ruamel": "only what reads service files",
+    "spotrelay.service": "only what reads service files: pydantic builds its model of them at each start",
+    "starlette": "only the local page",
+    "hypercorn": "only the local page",
+    "rich.markdown": "only the help",
+    "typer.rich_utils": "only the help, and errors in the command line",
+}
+"""What takes long to load, and what needs it. (pydantic itself Typer loads, to read the command line.)"""
+
+NOBODY_ASKED = {
+    "boto3": "as long as all the rest, and nobody is asked",
+    "botocore": "the same",
+    "rich": "the answer is plain text",
+}
+
+WITH_A_SERVICE = """
+import boto3
+from moto import mock_aws
+from tests.cli.test_status import deployed
+with mock_aws():
+    deployed(boto3.Session(), 3)
+    main()
+"""
+"""What is needed for it isn't among what is looked for."""
+
+
+def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> set[str]:
+    """The modules that a process of the command has loaded when it ends."""
+    whole = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('', *sys.modules, sep='\\n', file=sys.stderr))\n"
+        f"from spotrelay.cli import main\n{program}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", whole, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines())
+
+
+def _runs(*arguments: str) -> str:
+    """What the command says, its words joined whatever the width of the frame around them."""
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_every_module_of_a_command_is_in_the_table() -> None:
+    """A module here that defines a function of its own name is a command, and is listed."""
+    folder = ROOT / "spotrelay" / "cli"
+    named = {
+        file.stem for file in folder.glob("*.py") if f"\ndef {file.stem}(" in file.read_text(encoding="utf-8")
+    }
+    assert named == set(OWN)
+
+
+def test_the_help_has_every_command_in_order_the_laboratorys_last() -> None:
+    """With the first line of what each says of itself: for that each is loaded."""
+    said = _runs("--help")
+    places = [said.index(f" {name} ") for name in (*OWN, "chaos", "replay")]
+    assert places == sorted(places)
+    assert "chaos Run the controller in simulated time under every fault" in said
+
+
+def test_a_slip_is_answered_with_the_nearest_command() -> None:
+    """Of all of them, the laboratory's too; and nothing is said of what is near to nothing."""
+    assert "No such command 'staus'. Did you mean 'status'?" in _runs("staus")
+    assert "No such command 'repley'. Did you mean 'replay'?" in _runs("repley")
+    assert "Did you mean" not in _runs("zzz")
+
+
+def test_without_the_laboratory_its_commands_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel announces them and hasn't got them: they are neither listed nor run, and nothing fails."""
+    monkeypatch.setattr(commands, "_is_there", lambda _: False)
+    commands._laboratory.cache_clear()
+    try:
+        assert list(Commands()) == list(OWN)
+        assert "replay" not in _runs("--help")
+        assert "No such command 'replay'." in _runs("replay")
+    finally:
+        commands._laboratory.cache_clear()
+
+
+def test_a_command_loads_no_other() -> None:
+    """Neither the commands beside it nor the laboratory's, which alone take longer than most answers."""
+    loaded = _loaded_by("schema")
+    assert "spotrelay.cli.schema" in loaded
+    others = {f"spotrelay.cli.{name}" for name in OWN} - {"spotrelay.cli.schema"}
+    assert not others & loaded
+    assert not {name for name in loaded if name.partition(".")[0] == "lab"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("recommend", "--params", "8B", "--offline", "--region", "us-east-1"), ("catalog",)]
+)
+def test_who_asks_nobody_loads_nothing_to_ask_with(arguments: tuple[str, ...]) -> None:
+    """An answer from the bundled data needs neither AWS's client nor the model of service files."""
+    assert _of(_loaded_by(*arguments), HEAVY | NOBODY_ASKED) == {}
+
+
+@pytest.mark.parametrize("command", ["status", "history", "explain", "scale", "cost"])
+def test_who_looks_at_a_service_loads_no_model_of_its_file(command: str) -> None:
+    """What is deployed is known from its document and rows: neither the file's model nor what draws, serves
+    a page or simulates is needed.
+    """
+    arguments = [command, "demo", *(["4"] if command == "explain" else [])]
+    account = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    loaded = _loaded_by(*arguments, program=WITH_A_SERVICE, **account)
+    assert f"spotrelay.cli.{command}" in loaded
+    assert _of(loaded, HEAVY) == {}
+
+
+def _of(loaded: set[str], unneeded: dict[str, str]) -> dict[str, str]:
+    """What was loaded all the same, and why it needn't be."""
+    return {name: why for name, why in unneeded.items() if name in loaded}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
 from spotrelay.accounting.days import Day, bounds, of
+from spotrelay.accounting.spending import Changes, Spending, spent_on
 from spotrelay.aws.prices import Prices
 from spotrelay.core.names import target_group_name
 from spotrelay.operate.access import ControlPlane
@@ -47,6 +48,25 @@ def cost_of(plane: ControlPlane, seen: ServiceSnapshot, count: int) -> Cost | No
         [told[day] for day in wanted if day in told and day >= since],
         missing=[day.isoformat() for day in wanted if day not in told and day >= since],
         has_balancer=seen.spec is not None and _is_own(seen.spec.target_group_arn, seen.service),
+    )
+
+
+def spent_on_replica(plane: ControlPlane, seen: ServiceSnapshot, replica_id: int) -> Spending | None:
+    """What a replica cost until now; None if it never had an instance, or nothing is known of it.
+
+    Raises:
+        PortError: AWS doesn't tell.
+    """
+    replica, survey = seen.replicas.get(replica_id), seen.memory.survey
+    if replica is None or replica.offering is None or not replica.instance_id:
+        return None
+    return spent_on(
+        replica,
+        seen.replicas.values(),
+        _spot_since(plane, {replica.offering.pool.instance_type}, min(replica.entered.values())),
+        survey.on_demand_prices if survey else {},
+        seen.at,
+        seen.spec.disk_usd_per_hour if seen.spec else 0.0,
     )
 
 
@@ -92,8 +112,12 @@ def _worked_out(plane: ControlPlane, seen: ServiceSnapshot, days: Sequence[date]
     types = {r.offering.pool.instance_type for r in seen.replicas.values() if r.offering}
     if not days or not types:
         return {}
-    changes = Prices(plane.clients).spot_since(plane.region, types, bounds(days[0])[0])
-    spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
+    spot = _spot_since(plane, types, bounds(days[0])[0])
     disk = seen.spec.disk_usd_per_hour if seen.spec else 0.0
     rows = seen.replicas.values()
     return {day: of(seen.service, day, rows, seen.memory, spot, seen.at, disk) for day in days}
+
+
+def _spot_since(plane: ControlPlane, types: Collection[str], start: datetime) -> Changes:
+    changes = Prices(plane.clients).spot_since(plane.region, types, start)
+    return {pool: sorted(of_pool) for pool, of_pool in changes.items()}

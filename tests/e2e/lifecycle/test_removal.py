@@ -1,0 +1,54 @@
+"""Everything of a region goes with one command. It comes last: there is nothing left to test."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from tests.e2e.availability.test_stacks import _left as left_of
+from tests.e2e.deploying import Standing
+from tests.e2e.faults.bench import Bench
+from tests.e2e.lifecycle.conftest import Command
+from tests.e2e.stand import WITHIN_S
+
+OURS = (SERVICE_STACK, NETWORK_STACK, CONTROL_PLANE_STACK)
+
+
+@pytest.mark.timeout(4 * WITHIN_S)
+def test_all_of_it_goes_and_nothing_is_left(standing: Standing, spotrelay: Command) -> None:
+    """Services, network and control plane: what was is listed and counted, and the account has nothing of it
+    but the table, which is named.
+    """
+    operator = standing.operator
+    standing.look_around()
+    benches = [Bench(operator, service) for service in ("demo", "rare")]
+    instances = [str(r.instance_id) for bench in benches for r in bench.watch.look().present]
+    assert len(instances) >= sum(bench.spec.replicas for bench in benches)
+    code, out, err = spotrelay("down", "--all", "--yes")
+    assert code == 0, err
+    listed, _, went = out.partition("\n\n") if "\n\n" in out else (out, "", out)
+    assert all(id_ in listed for id_ in instances), "what goes is listed by its ID"
+    for bench in benches:
+        assert re.search(
+            rf"^{bench.service} gone: \d+ instances, \d+ volumes, 1 parameter; nothing left$", went, re.M
+        )
+        assert left_of(operator, bench.service) == []
+    for stack in (NETWORK_STACK, CONTROL_PLANE_STACK):
+        assert f"{stack} gone: stack; nothing left" in went
+    table = operator.deployment.table
+    assert f"kept: table {table}, with the history" in went
+    assert operator.session.client("dynamodb").list_tables()["TableNames"] == [table]
+    pages = operator.session.client("cloudformation").get_paginator("list_stacks").paginate()
+    stacks = {s["StackName"]: s["StackStatus"] for page in pages for s in page["StackSummaries"]}
+    assert {s for name, s in stacks.items() if name.startswith(OURS)} == {"DELETE_COMPLETE"}
+    assert not [i for i in operator.cloud.instances() if i["state"] not in ("terminated", "shutting-down")]
+    for client, list_, kind in (
+        ("lambda", "list_functions", "Functions"),
+        ("sqs", "list_queues", "QueueUrls"),
+        ("elbv2", "describe_load_balancers", "LoadBalancers"),
+    ):
+        assert not getattr(operator.session.client(client), list_)().get(kind), client
+    code, _, err = spotrelay("status")
+    assert (code, "no control plane" in err) == (1, True), err

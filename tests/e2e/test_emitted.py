@@ -120,13 +120,15 @@ def test_boards_and_alarms_are_read() -> None:
         "MetricStat": {"Metric": own | {"MetricName": "B", "Dimensions": [dimension(METRICS_NO_SERVICE)]}}
     }
     search = f"SUM(SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"D\"', 'Sum', 60))"
-    metrics = [
+    metrics: list[list[Any]] = [
         [METRICS_NAMESPACE, "C", METRICS_DIMENSION, "demo", {"stat": "Sum"}],
         [{"expression": search}],
         ["AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", "q"],
     ]
-    board = {"widgets": [{"properties": {"metrics": metrics}}, {"properties": {"markdown": "x"}}]}
-    alarms = [
+    board: dict[str, Any] = {
+        "widgets": [{"properties": {"metrics": metrics}}, {"properties": {"markdown": "x"}}]
+    }
+    alarms: list[dict[str, Any]] = [
         own,
         {"Metrics": [in_math, {"Expression": "m / 2"}]},
         {"Namespace": "AWS/SQS", "MetricName": "x"},

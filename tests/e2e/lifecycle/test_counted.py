@@ -97,6 +97,7 @@ def test_zones_that_score_low_while_another_does_not(rare: Bench) -> None:
             # Half an hour is nobody's wait: what was found is older than it is.
             earlier = found.at - timedelta(seconds=timing.SCORES_LAST_S + 60)
             rare.operator.store.note_survey(replace(found, at=earlier, earlier=()))
+            rare.make_cold("SurveyFunction")  # it has kept what it has found itself
             surveyed(rare)
     finally:
         for zone in own:

@@ -170,6 +170,16 @@ def test_a_replica_costs_its_share_of_an_instance() -> None:
     assert told_cost(2, *two).startswith(f"{3599 / 3600 * 0.41 / 2:.4f} USD: 59 min 59 s of Spot")
 
 
+def test_an_instance_that_ran_for_longer_is_charged_to_all_who_were_on_it() -> None:
+    """EC2 took it back over an hour after its launch: one that was there for half an hour pays, too."""
+    taken = {"warned_at": START + seconds(3500), "slots": 2}
+    entered = {"REQUESTED": -900.0, "PROVISIONING": -900, "TERMINATED": 3590}
+    old = replica(1, ReplicaState.TERMINATED, entered=entered, instance_id="i-1", **taken)
+    late = {**entered, "PROVISIONING": 1800}
+    new = replica(2, ReplicaState.TERMINATED, entered=late, instance_id="i-1:8081", **taken)
+    assert told_cost(2, old, new).startswith(f"{1790 / 3600 * 0.41 / 2:.4f} USD: 29 min 50 s of Spot 0.0994,")
+
+
 def test_what_isnt_known_of_a_cost_is_said() -> None:
     """Prices that can't be read, a price that there isn't; one that never had an instance cost nothing."""
     found = explain(seen(on(1)), 1, None)

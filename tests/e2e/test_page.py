@@ -133,7 +133,7 @@ def test_a_replacement_is_shown_soon(stand: Stand, chrome: Browser, address: str
     assert shown.hosts == {address.split("/")[2]}
 
 
-def test_what_is_in_the_rows_is_due_within_five_seconds(stand: Stand, chrome: Browser, address: str) -> None:
+def test_what_is_in_the_rows_is_due_within_five_seconds(chrome: Browser, address: str) -> None:
     """The server's pause and then the browser's leave a second for the look itself and for the drawing."""
     every = opened(chrome, address).page.locator("#now").get_attribute("hx-trigger") or ""
     browser_s = float(every.removeprefix("every ").removesuffix("s"))

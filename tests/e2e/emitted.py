@@ -136,6 +136,8 @@ class Check:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._modules: set[Path] = set()
+        """Of the tests that were found, those that are left out as slow among them."""
         self._collected: set[str] = set()
         self._ran: set[str] = set()
         self._is_part = any("::" in argument for argument in config.args)
@@ -143,15 +145,16 @@ class Check:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """By a marker, a keyword, or what failed last."""
-        if any(_is_of_here(i.nodeid) and i.get_closest_marker("slow") is None for i in items):
-            self._is_part = True
+        found = [item for item in items if _is_of_here(item.nodeid)]
+        self._modules |= {item.path for item in found}
+        self._is_part |= any(item.get_closest_marker("slow") is None for item in found)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Where tests are run; with pytest-xdist that is in each of the workers."""
         found = [item for item in session.items if _is_of_here(item.nodeid)]
         self._collected = {item.nodeid for item in found}
-        if {item.path for item in found} != {*HERE.rglob("test_*.py")}:
-            self._is_part = True
+        self._modules |= {item.path for item in found}
+        self._is_part |= self._modules != {*HERE.rglob("test_*.py")}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of a test that ran, be it elsewhere."""

@@ -93,19 +93,31 @@ def test_only_what_is_slow_may_be_left_out() -> None:
         (False, "tests/x.py", True),
     ):
         check = told(a_check(), a_worker(Note.of([], [GAP])))
-        item = SimpleNamespace(nodeid=module, get_closest_marker=lambda _, is_slow=is_slow: is_slow or None)
+        item = SimpleNamespace(
+            nodeid=module, path=module, get_closest_marker=lambda _, is_slow=is_slow: is_slow or None
+        )
         check.pytest_deselected([cast("pytest.Item", item)])
         assert bool(all_ran(check).lacking()) is is_whole
 
 
-def test_modules_that_were_not_collected_make_it_a_part() -> None:
-    """As in `pytest tests/e2e/faults`."""
-    for modules, is_whole in ((MODULES, True), (MODULES[1:], False)):
-        check = a_check()
-        items = [SimpleNamespace(nodeid=id_of(module), path=module) for module in modules]
-        check.pytest_collection_finish(cast("pytest.Session", SimpleNamespace(items=items)))
-        emitted.NOTES[:] = [Note.of([], [GAP])]
-        assert bool(all_ran(check, [item.nodeid for item in items]).lacking()) is is_whole
+@pytest.mark.parametrize(
+    ("ran", "left_out", "is_whole"),
+    [(MODULES, [], True), (MODULES[1:], MODULES[:1], True), (MODULES[1:], [], False)],
+)
+def test_modules_that_were_not_collected_make_it_a_part(
+    ran: list[Path], left_out: list[Path], is_whole: bool
+) -> None:
+    """As in `pytest tests/e2e/faults`; one all of whose tests are slow was collected, and left out."""
+    check = a_check()
+    slow = [
+        SimpleNamespace(nodeid=id_of(module), path=module, get_closest_marker=lambda _: True)
+        for module in left_out
+    ]
+    check.pytest_deselected(cast("list[pytest.Item]", slow))
+    items = [SimpleNamespace(nodeid=id_of(module), path=module) for module in ran]
+    check.pytest_collection_finish(cast("pytest.Session", SimpleNamespace(items=items)))
+    emitted.NOTES[:] = [Note.of([], [GAP])]
+    assert bool(all_ran(check, [item.nodeid for item in items]).lacking()) is is_whole
 
 
 def id_of(module: Path) -> str:

@@ -52,4 +52,4 @@ def test_all_of_it_goes_and_nothing_is_left(standing: Standing, spotrelay: Comma
     ):
         assert not getattr(operator.session.client(client), list_)().get(kind), client
     code, _, err = spotrelay("status")
-    assert (code, "no control plane" in err) == (1, True), err
+    assert (code, "no control plane" in err) == (2, True), err

@@ -94,6 +94,7 @@ def dashboard(
             Metric.ORPHANS_TERMINATED,
             Metric.LAUNCHES_HELD,
             Metric.LAUNCHES_BLOCKED,
+            Metric.BETTER_ELSEWHERE,
             Metric.CRASH_LOOPING,
             Metric.HELD_BACK,
             Metric.CALLS_DENIED,
@@ -113,7 +114,6 @@ def dashboard(
             Metric.SURVEY_REFUSED,
             Metric.SURVEY_UNANSWERED,
             Metric.ALL_ZONES_SCORE_LOW,
-            Metric.BETTER_ELSEWHERE,
             Metric.QUOTAS_SHORT,
         ),
     )

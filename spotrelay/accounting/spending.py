@@ -9,7 +9,7 @@ instance costs its disk alone. Discounts, savings plans and taxes are nobody's h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 
 from spotrelay.core import slots
@@ -141,6 +141,30 @@ def spent(
         total += _cost(life, spot, on_demand, (start, end))
         total += Spending(disk_usd=disk_usd_per_hour * _hours(_within(life.existed, (start, end))))
     return total
+
+
+def spent_on(
+    replica: Replica,
+    replicas: Iterable[Replica],
+    spot: Changes,
+    on_demand: Mapping[str, float],
+    now: datetime,
+    disk_usd_per_hour: float = 0.0,
+) -> Spending | None:
+    """What one replica cost until now: its hours, and its share of the USD if an instance hosts several.
+
+    `replicas`: all rows, since those beside it tell when their instance was launched and whether EC2 charges
+    for it. None: it never had an instance.
+    """
+    if not (replica.instance_id and (own := lives([replica], now))):
+        return None
+    host = slots.host(replica.instance_id)
+    beside = (r for r in replicas if r.instance_id and slots.host(r.instance_id) == host)
+    (instance,) = lives(beside, now)
+    life = replace(own[0], is_waived=instance.is_waived)
+    found = spent([life], spot, on_demand, life.existed[0], now, disk_usd_per_hour)
+    names = (f.name for f in fields(found) if f.name.endswith("_usd"))
+    return replace(found, **{name: getattr(found, name) / max(replica.slots, 1) for name in names})
 
 
 def _cost(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import duration
+
+if TYPE_CHECKING:
+    from spotrelay.operate.explain import Explanation
 
 
 def explain(
@@ -26,17 +29,19 @@ def explain(
 ) -> None:
     """Say why a replica exists, which pools were asked for it and which were left out, and why it went.
 
-    Times are UTC.
+    And what it cost: Spot at the price of each moment, its disk, and the same time on demand. Times are UTC.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.cli.tables import console
-    from spotrelay.operate.details import ENDED
+    from spotrelay.operate.details import ENDED, spent_on_replica
     from spotrelay.operate.explain import explain as explained
 
     with control_plane.errors_shown("explain"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         seen = control_plane.seen(plane, name, datetime.now(UTC), ended=ENDED)
-        found = explained(seen, replica)
+        spent = None
+        with control_plane.errors_told("explain") as failed:
+            spent = spent_on_replica(plane, seen, replica)
+        found = explained(seen, replica, spent)
         if found is None:
             known = (
                 f"known are {min(seen.replicas)} to {max(seen.replicas)}" if seen.replicas else "it has none"
@@ -44,17 +49,25 @@ def explain(
             raise CommandError(f"{name} has no replica {replica}: {known}; rows are kept for 30 days")
         if is_json:
             typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
-            return
-        out = console()
-        out.print(found.headline, style="bold", highlight=False, markup=False, soft_wrap=True)
-        widest = max(len(about) for about, _ in found.lines)
-        for about, words in found.lines:
-            out.print(f"  {about:{widest}}  {words}", highlight=False, markup=False, soft_wrap=True)
-        ends = [at for _, at in found.entered[1:]] + [seen.at]
-        for (state, at), end in zip(found.entered, ends, strict=True):
-            lasted = f"for {duration((end - at).total_seconds())}"
-            is_last = (state, at) == found.entered[-1]
-            out.print(
-                f"  {at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {state}" + ("" if is_last else f" {lasted}"),
-                highlight=False,
-            )
+        else:
+            _print(found, seen.at)
+        if failed:
+            raise typer.Exit(failed[0].exit_code)
+
+
+def _print(found: Explanation, now: datetime) -> None:
+    from spotrelay.cli.tables import console
+
+    out = console()
+    out.print(found.headline, style="bold", highlight=False, markup=False, soft_wrap=True)
+    widest = max(len(about) for about, _ in found.lines)
+    for about, words in found.lines:
+        out.print(f"  {about:{widest}}  {words}", highlight=False, markup=False, soft_wrap=True)
+    ends = [at for _, at in found.entered[1:]] + [now]
+    for (state, at), end in zip(found.entered, ends, strict=True):
+        lasted = f"for {duration((end - at).total_seconds())}"
+        is_last = (state, at) == found.entered[-1]
+        out.print(
+            f"  {at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {state}" + ("" if is_last else f" {lasted}"),
+            highlight=False,
+        )

@@ -83,12 +83,12 @@ class Cost:
             "service": self.service,
             "start": self.start.isoformat(timespec="milliseconds"),
             "end": self.end.isoformat(timespec="milliseconds"),
-            **_json(spent),
+            **spending_json(spent),
             "balancer_usd": round(self.balancer_usd, 4),
             "control_plane_usd": round(self.control_plane_usd, 4),
             "total_usd": round(self.total_usd, 4),
             "share_saved": None if self.share_saved is None else round(self.share_saved, 4),
-            "days": [{"date": day.date, **_json(day.spent)} for day in self.days],
+            "days": [{"date": day.date, **spending_json(day.spent)} for day in self.days],
             "missing_days": list(self.missing_days),
             "of": self.of,
         }
@@ -130,7 +130,8 @@ def beginning(first: date, begun: datetime, since: date) -> datetime:
     return max(bounds(first)[0], known)
 
 
-def _json(spent: Spending) -> dict[str, float]:
+def spending_json(spent: Spending) -> dict[str, float]:
+    """It as JSON has it: USD and hours, rounded."""
     names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd", "unlisted_usd")
     found = {name: round(getattr(spent, name), 6) for name in names}
     hours = ("spot_hours", "on_demand_hours", "unpriced_hours")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
 
 from spotrelay.accounting.days import ROWS_KEPT, Day, bounds, list_prices, of
+from spotrelay.accounting.spending import Changes, Spending, spent_on
 from spotrelay.aws.prices import Prices
 from spotrelay.core.names import target_group_name
 from spotrelay.operate.access import ControlPlane
@@ -46,6 +47,21 @@ def cost_of(plane: ControlPlane, seen: ServiceSnapshot, count: int) -> Cost | No
         missing=[day.isoformat() for day in wanted if day not in told and day >= since],
         has_balancer=seen.spec is not None and _is_own(seen.spec.target_group_arn, seen.service),
     )
+
+
+def spent_on_replica(plane: ControlPlane, seen: ServiceSnapshot, replica_id: int) -> Spending | None:
+    """What a replica cost until now; None if it never had an instance, or nothing is known of it.
+
+    Raises:
+        PortError: AWS doesn't tell.
+    """
+    replica = seen.replicas.get(replica_id)
+    if replica is None or replica.offering is None or not replica.instance_id:
+        return None
+    types = {replica.offering.pool.instance_type}
+    spot, on_demand = _prices(plane, seen, types, min(replica.entered.values()))
+    disk = seen.spec.disk_usd_per_hour if seen.spec else 0.0
+    return spent_on(replica, seen.replicas.values(), spot, on_demand, seen.at, disk)
 
 
 def curves_of(plane: ControlPlane, seen: ServiceSnapshot, start: datetime) -> list[Curve]:
@@ -90,10 +106,17 @@ def _worked_out(plane: ControlPlane, seen: ServiceSnapshot, days: Sequence[date]
     types = {r.offering.pool.instance_type for r in seen.replicas.values() if r.offering}
     if not days or not types:
         return {}
-    prices = Prices(plane.clients)
-    changes = prices.spot_since(plane.region, types, bounds(days[0])[0])
-    spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
+    spot, on_demand = _prices(plane, seen, types, bounds(days[0])[0])
     disk = seen.spec.disk_usd_per_hour if seen.spec else 0.0
     rows = seen.replicas.values()
-    on_demand = list_prices(seen.memory.survey, types, partial(prices.on_demand, plane.region))
     return {day: of(seen.service, day, rows, seen.memory, spot, on_demand, seen.at, disk) for day in days}
+
+
+def _prices(
+    plane: ControlPlane, seen: ServiceSnapshot, types: Collection[str], start: datetime
+) -> tuple[Changes, Mapping[str, float]]:
+    """Spot's since then by pool, and on-demand's by instance type."""
+    prices = Prices(plane.clients)
+    changes = prices.spot_since(plane.region, types, start)
+    on_demand = list_prices(seen.memory.survey, types, partial(prices.on_demand, plane.region))
+    return {pool: sorted(of_pool) for pool, of_pool in changes.items()}, on_demand

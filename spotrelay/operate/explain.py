@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from spotrelay.accounting.spending import HOUR, Spending
 from spotrelay.core import timing
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.cost import spending_json
 from spotrelay.operate.losses import losses
 from spotrelay.operate.snapshot import ServiceSnapshot
+from spotrelay.operate.words import duration, percent, usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Explanation:
     """What each is about, and what there is to say."""
     entered: tuple[tuple[str, datetime], ...]
     """Its states, and when it entered them."""
+    spent: Spending | None
+    """What it cost; None: it never had an instance, or EC2's prices couldn't be read."""
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON."""
@@ -32,11 +37,12 @@ class Explanation:
             "headline": self.headline,
             "facts": [{"about": about, "words": words} for about, words in self.lines],
             "entered": {state: at.isoformat(timespec="milliseconds") for state, at in self.entered},
+            "cost": spending_json(self.spent) if self.spent else None,
         }
 
 
-def explain(seen: ServiceSnapshot, replica_id: int) -> Explanation | None:
-    """The replica's story; None: nothing is known of it."""
+def explain(seen: ServiceSnapshot, replica_id: int, spent: Spending | None) -> Explanation | None:
+    """The replica's story; None: nothing is known of it. `spent`: see `Explanation.spent`."""
     replica = seen.replicas.get(replica_id)
     if replica is None:
         return None
@@ -46,12 +52,13 @@ def explain(seen: ServiceSnapshot, replica_id: int) -> Explanation | None:
         replica.id,
         f"replica {replica.id} of {replica.service}, version {replica.version}:"
         f" {replica.state} {where}{instance}",
-        tuple(_lines(replica, seen)),
+        tuple(_lines(replica, seen, spent)),
         tuple((str(state), at) for state, at in sorted(replica.entered.items(), key=lambda entry: entry[1])),
+        spent,
     )
 
 
-def _lines(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]:
+def _lines(replica: Replica, seen: ServiceSnapshot, spent: Spending | None) -> Iterator[tuple[str, str]]:
     yield "why it exists", _origin(replica, seen)
     yield from _launch(replica)
     yield from _price(replica, seen)
@@ -63,6 +70,8 @@ def _lines(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]
         yield "why it went", replica.reason or "nobody noted it"
     if replica.replaced_by is not None:
         yield "replaced by", _named(seen.replicas.get(replica.replaced_by), replica.replaced_by)
+    if replica.instance_id:
+        yield "cost" if replica.state.is_ended else "cost so far", _cost(spent)
 
 
 def _origin(replica: Replica, seen: ServiceSnapshot) -> str:
@@ -155,3 +164,30 @@ def _loss(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]:
         if seconds is not None
     ]
     yield "lost", f"{warned} at {loss.at:%Y-%m-%d %H:%M:%S}: {', '.join(parts) or 'nothing followed yet'}"
+
+
+def _cost(spent: Spending | None) -> str:
+    """What it cost, what that is made of, and what it would have cost on demand."""
+    if spent is None:
+        return "unknown: EC2's prices couldn't be read"
+    disk = f"its disk {usd(spent.disk_usd, 4)}"
+    if spent.unpriced_hours:
+        return f"unknown: no price is known of its {_long(spent.unpriced_hours)}; {disk} USD"
+    parts = []
+    if spent.waived_usd:
+        parts.append(
+            f"{_long(spent.spot_hours)} of Spot, which EC2 took back within the first hour and doesn't charge"
+        )
+    elif spent.spot_hours:
+        parts.append(f"{_long(spent.spot_hours)} of Spot {usd(spent.spot_usd, 4)}")
+    if spent.on_demand_hours:
+        parts.append(f"{_long(spent.on_demand_hours)} on demand {usd(spent.on_demand_usd, 4)}")
+    words = f"{usd(spent.total_usd, 4)} USD: {', '.join([*parts, disk])}"
+    if spent.spot_hours and spent.listed_usd:
+        share = percent(spent.saved_usd / spent.listed_usd)
+        words += f"; the same time on demand {usd(spent.listed_usd, 4)}, saved {share}"
+    return words
+
+
+def _long(hours: float) -> str:
+    return duration((hours * HOUR).total_seconds())

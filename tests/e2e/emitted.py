@@ -1,78 +1,196 @@
-"""Is every metric that a deployed board or alarm names counted by somebody, in a run of the whole suite?
+"""Was every metric of ours that a deployed board or alarm names counted by somebody, in a run of all tests?
 
-    SPOTRELAY_EMITTED=build/emitted .venv/bin/pytest -n 2 tests/e2e
-    .venv/bin/python -m tests.e2e.emitted build/emitted
+Each deployment of a run notes what its functions counted, and what its boards and alarms name. Whoever runs
+the tests puts the notes of all worker processes together at the end, and fails the run for a name that nobody
+counted: a board that stays empty, an alarm that never rings. AWS's own metrics aren't looked at:
+tests/template knows their names.
 
-Each deployment of the run notes what its local cloud has in the directory that the variable names. The second
-command says what is missing from all of them together, and fails then.
+A run that leaves out tests that aren't slow, or was ended early, can't tell, and doesn't.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
-from lab.demo.operator import Operator
-from lab.local.metrics import embedded_metrics
-from spotrelay.core.names import METRICS_NAMESPACE
+import pytest
 
-VARIABLE = "SPOTRELAY_EMITTED"
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE
+
+if TYPE_CHECKING:
+    from lab.demo.operator import Operator
+
+HERE = Path(__file__).parent
+PREFIX = "tests/e2e/"
+
+CHECK = "tests/e2e/emitted.py::every_metric_that_is_named_was_emitted"
+"""What fails, as if it were a test."""
+
+KEY = "emitted"
+"""What a worker process tells by this name."""
+
+OF_A_SERVICE, OF_NONE, OF_ANY = "service", "none", "any"
+"""Whose a metric is: its dimension says a service, or none. A search finds both."""
+
+Name = tuple[str, str]
+"""A metric's, and whose it is."""
 
 
-def note(operator: Operator, logs: Path, directory: Path) -> None:
-    """Write down what a deployment's functions counted, by their logs, and what boards and alarms name."""
-    counted = {
-        datum.name
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Of one deployment, as JSON has it."""
+
+    counted: list[list[str]]
+    named: list[list[str]]
+
+    @classmethod
+    def of(cls, counted: Iterable[Name], named: Iterable[Name]) -> Note:
+        """Of these names."""
+        return cls([list(one) for one in sorted({*counted})], [list(one) for one in sorted({*named})])
+
+
+NOTES: list[Note] = []
+"""Of this process."""
+
+
+def note(operator: Operator, logs: Path) -> None:
+    """Note what a deployment's functions counted, by their logs, and what its boards and alarms name."""
+    from lab.local.metrics import embedded_metrics
+
+    counted = (
+        (datum.name, _whose(datum.dimensions.get(METRICS_DIMENSION)))
         for file in logs.glob("function-*.log")
         for line in file.read_text(encoding="utf-8").splitlines()
         for datum in embedded_metrics(line)
         if datum.namespace == METRICS_NAMESPACE
-    }
-    cloudwatch = operator.session.client("cloudwatch")
-    directory.mkdir(parents=True, exist_ok=True)
-    told = {"counted": sorted(counted), "named": sorted(set(_named(cloudwatch)))}
-    (directory / f"{uuid4().hex}.json").write_text(json.dumps(told), encoding="utf-8")
+    )
+    NOTES.append(Note.of(counted, _deployed(operator.session.client("cloudwatch"))))
 
 
-def missing(directory: Path) -> set[str]:
-    """What boards and alarms of the noted deployments name, and none of these counted.
+def missing(notes: Collection[Note]) -> list[str]:
+    """What the boards and alarms name and none of the deployments counted: a line for each.
 
     Raises:
-        FileNotFoundError: nothing was noted there.
+        ValueError: they name nothing at all, so whoever looks sees nothing.
     """
-    notes = [json.loads(file.read_text(encoding="utf-8")) for file in directory.glob("*.json")]
-    if not notes:
-        raise FileNotFoundError(f"{directory}: nobody has noted anything; run the suite with {VARIABLE}")
-    named = {name for told in notes for name in told["named"]}
-    return named - {name for told in notes for name in told["counted"]}
+    named = {(name, whose) for one in notes for name, whose in one.named}
+    if not named:
+        raise ValueError("no deployment has a board or an alarm on a metric of ours")
+    counted = {(name, whose) for one in notes for name, whose in one.counted}
+    counted |= {(name, OF_ANY) for name, _ in counted}
+    return [
+        f"{name} ({_WORDS[whose]}): a board or an alarm names it, and nobody counted it"
+        for name, whose in sorted(named - counted)
+    ]
 
 
-def _named(cloudwatch: Any) -> Iterator[str]:
-    """Of our own metrics, those that alarms and boards name."""
-    for page in cloudwatch.get_paginator("describe_alarms").paginate():
-        for alarm in page["MetricAlarms"]:
-            stats = [query["MetricStat"] for query in alarm.get("Metrics", ()) if "MetricStat" in query]
-            for metric in [stat["Metric"] for stat in stats] or [alarm]:
-                if metric.get("Namespace") == METRICS_NAMESPACE:
-                    yield metric["MetricName"]
-    for entry in cloudwatch.list_dashboards()["DashboardEntries"]:
-        body = cloudwatch.get_dashboard(DashboardName=entry["DashboardName"])["DashboardBody"]
-        yield from re.findall(rf'\["{METRICS_NAMESPACE}","(\w+)"', body)
-        yield from re.findall(r'MetricName=\\"(\w+)', body)
+_WORDS = {OF_A_SERVICE: "of a service", OF_NONE: "of no service", OF_ANY: "of any"}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Say what is missing."""
-    lacking = missing(Path(arguments[0]))
-    for name in sorted(lacking):
-        sys.stdout.write(f"{name}: named by a board or an alarm, and no deployment counted it\n")
-    return 1 if lacking else 0
+def _whose(dimension: str | None) -> str:
+    return OF_NONE if dimension == METRICS_NO_SERVICE else OF_A_SERVICE
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def named(alarms: Iterable[Mapping[str, Any]], boards: Iterable[Mapping[str, Any]]) -> Iterator[Name]:
+    """Of our own metrics, those that these name; both as CloudWatch tells them."""
+    for alarm in alarms:
+        stats = [query["MetricStat"] for query in alarm.get("Metrics", ()) if "MetricStat" in query]
+        for metric in [stat["Metric"] for stat in stats] or [alarm]:
+            if metric.get("Namespace") == METRICS_NAMESPACE:
+                dimensions = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
+                yield metric["MetricName"], _whose(dimensions[METRICS_DIMENSION])
+    for board in boards:
+        yield from _on_board(board)
+
+
+def _deployed(cloudwatch: Any) -> Iterator[Name]:
+    """What the alarms and boards of an account name."""
+    pages = cloudwatch.get_paginator("describe_alarms").paginate()
+    entries = cloudwatch.list_dashboards()["DashboardEntries"]
+    boards = (cloudwatch.get_dashboard(DashboardName=e["DashboardName"])["DashboardBody"] for e in entries)
+    return named((alarm for page in pages for alarm in page["MetricAlarms"]), map(json.loads, boards))
+
+
+def _on_board(body: Mapping[str, Any]) -> Iterator[Name]:
+    """Metrics in full, and those that an expression searches for."""
+    for widget in body["widgets"]:
+        for line in widget["properties"].get("metrics", ()):
+            if line[0] == METRICS_NAMESPACE:
+                _, name, dimension, value, *_ = line
+                assert dimension == METRICS_DIMENSION, line
+                yield name, _whose(value)
+            elif isinstance(line[0], dict):
+                expression = line[0].get("expression", "")
+                searched = re.findall(
+                    rf"SEARCH\('\{{{METRICS_NAMESPACE},\w+\}} MetricName=\"(\w+)\"", expression
+                )
+                yield from ((name, OF_ANY) for name in searched)
+
+
+class Check:
+    """A plugin of pytest, in every process of a run: see the module."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._modules: set[Path] = set()
+        """Of the tests that were found, those that are left out as slow among them."""
+        self._collected: set[str] = set()
+        self._ran: set[str] = set()
+        self._is_part = any("::" in argument for argument in config.args)
+        self._told: list[Note] = []
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """By a marker, a keyword, or what failed last."""
+        found = [item for item in items if _is_of_here(item.nodeid)]
+        self._modules |= {item.path for item in found}
+        self._is_part |= any(item.get_closest_marker("slow") is None for item in found)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Where tests are run; with pytest-xdist that is in each of the workers."""
+        found = [item for item in session.items if _is_of_here(item.nodeid)]
+        self._collected = {item.nodeid for item in found}
+        self._modules |= {item.path for item in found}
+        self._is_part |= self._modules != {*HERE.rglob("test_*.py")}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of a test that ran, be it elsewhere."""
+        if report.when == "teardown" and _is_of_here(report.nodeid):
+            self._ran.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker is done: what it has told. One that crashed tells nothing."""
+        told = getattr(node, "workeroutput", {}).get(KEY)
+        if told is None:
+            self._is_part = True
+            return
+        self._collected |= {*told["collected"]}
+        self._is_part |= told["is_part"]
+        self._told += [Note(**one) for one in told["notes"]]
+
+    @pytest.hookimpl(tryfirst=True)  # before the summary is written
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A worker tells, and whoever runs the tests judges."""
+        if (output := getattr(self._config, "workeroutput", None)) is not None:
+            notes = [asdict(one) for one in NOTES]
+            output[KEY] = {"collected": sorted(self._collected), "is_part": self._is_part, "notes": notes}
+            return
+        lines = self.lacking()
+        if lines:
+            report = pytest.TestReport(CHECK, (CHECK, None, CHECK), {}, "failed", "\n".join(lines), "call")
+            self._config.hook.pytest_runtest_logreport(report=report)
+            session.testsfailed += 1
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def lacking(self) -> list[str]:
+        """See `missing`; nothing if only a part of the tests has run."""
+        is_whole = not self._is_part and self._collected and self._ran == self._collected
+        return missing([*self._told, *NOTES]) if is_whole else []
+
+
+def _is_of_here(node_id: str) -> bool:
+    return node_id.startswith(PREFIX)

@@ -8,21 +8,25 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect
 
 from lab.demo import environment
 from lab.demo.browser import REMEDY, browser, chromium
+from spotrelay.operate.page.poller import LOOK_S
 from tests.e2e.stand import WITHIN_S, Stand
 
 SOON_MS = 1000 * WITHIN_S
 
 SHOWN_WITHIN_S = 5.0
 """Of a replacement, from its being in the rows: what the page promises."""
+
+SHOWN_WITHIN_POLLS = 4
+"""The same as a test can hold it on a machine that is busy otherwise: one poll that was under way, and one or
+two while the server looks, are usual. Seconds would be the machine's."""
 
 PHONE = {"width": 390, "height": 844}
 
@@ -36,18 +40,29 @@ class Opened:
     page: Page
     complaints: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
+    polls: int = 0
+    """How often it was told the present state, as far as it has said so."""
 
     def listen(self) -> Opened:
-        """Note errors, broken requests, and which hosts are asked."""
+        """Note errors, broken requests, which hosts are asked, and how often for the present state."""
 
         def said(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
                 self.complaints.append(message.text)
 
+        def answered(response: Response) -> None:
+            self.polls += response.url.endswith("/now")
+
         self.page.on("console", said)
+        self.page.on("response", answered)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
         return self
+
+    def polls_until_now(self) -> int:
+        """After everything that the browser has said by now was heard."""
+        self.page.evaluate("0")
+        return self.polls
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +109,7 @@ def opened(chrome: Browser, address: str, **more: object) -> Opened:
 
 
 def test_a_replacement_is_shown_soon(stand: Stand, chrome: Browser, address: str) -> None:
-    """After a loss, the table has the replacement within 5 s of its being in the rows, then the losses;
+    """After a loss, the table has the replacement a few polls after it is in the rows, then the losses;
     there is no error on the console, and no request to anyone else.
     """
     shown = opened(chrome, address)
@@ -105,16 +120,24 @@ def test_a_replacement_is_shown_soon(stand: Stand, chrome: Browser, address: str
     stand.cloud.warn(lost.instance_id)
     seen = stand.watch.until(lambda seen: bool(seen.replacements(lost.id)), "a replacement", WITHIN_S)
     (replacement,) = seen.replacements(lost.id)
+    before = shown.polls_until_now()
     page.wait_for_selector(f"#replica-{replacement.id}", timeout=SOON_MS)
-    late_s = (datetime.now(UTC) - seen.at).total_seconds()
+    polls = shown.polls_until_now() - before
     expect(page.locator(f"#replica-{replacement.id} td[data-label=Replaces]")).to_have_text(str(lost.id))
     expect(page.locator(f"#loss-{lost.id}")).to_contain_text("warned", timeout=SOON_MS)
     expect(page.locator(".timeline svg")).to_contain_text(f"#{replacement.id}")
     stand.whole(stand.spec.replicas)
     expect(page.locator(f"#replica-{replacement.id} .state")).to_have_text("READY", timeout=SOON_MS)
-    assert late_s < SHOWN_WITHIN_S
+    assert polls <= SHOWN_WITHIN_POLLS
     assert shown.complaints == []
     assert shown.hosts == {address.split("/")[2]}
+
+
+def test_what_is_in_the_rows_is_due_within_five_seconds(chrome: Browser, address: str) -> None:
+    """The server's pause and then the browser's leave a second for the look itself and for the drawing."""
+    every = opened(chrome, address).page.locator("#now").get_attribute("hx-trigger") or ""
+    browser_s = float(every.removeprefix("every ").removesuffix("s"))
+    assert LOOK_S + browser_s <= SHOWN_WITHIN_S - 1
 
 
 def test_the_charts_have_points(stand: Stand, chrome: Browser, address: str) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
+from spotrelay.accounting.spending import spent_on
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
@@ -73,7 +74,7 @@ def test_failures_for_one_reason_are_one_line() -> None:
 
 def test_a_replacement_names_the_lost_pool_and_why_it_was_left_out() -> None:
     """Somebody who was paged reads why it is there, which pools were asked and what EC2 answered."""
-    found = explain(seen(*pair()), 2)
+    found = explain(seen(*pair()), 2, None)
     assert found
     words = dict(found.lines)
     assert "replaces replica 1 in us-east-1a/g5.xlarge/spot, which EC2 took back" in words["why it exists"]
@@ -86,14 +87,14 @@ def test_a_replacement_names_the_lost_pool_and_why_it_was_left_out() -> None:
 def test_a_replacement_in_the_same_pool_says_nothing_of_leaving_it_out() -> None:
     """It wasn't."""
     lost, came = pair()
-    found = explain(seen(lost, replace(came, offering=Offering(POOL, PurchaseOption.SPOT))), 2)
+    found = explain(seen(lost, replace(came, offering=Offering(POOL, PurchaseOption.SPOT))), 2, None)
     assert found
     assert "was left out" not in dict(found.lines)["why it exists"]
 
 
 def test_a_lost_one_says_why_it_went_and_what_followed() -> None:
     """With the times that the history tells."""
-    found = explain(seen(*pair()), 1)
+    found = explain(seen(*pair()), 1, None)
     assert found
     words = dict(found.lines)
     assert words["why it went"] == "interruption warning"
@@ -110,11 +111,82 @@ def test_one_that_waits_says_for_what() -> None:
         attempts=2,
         retry_at=NOW,
     )
-    found = explain(seen(waiting), 3)
+    found = explain(seen(waiting), 3, None)
     assert found
     assert dict(found.lines)["waits"] == "after 2 refusals EC2 is asked again at 01:00:00"
 
 
 def test_of_an_unknown_one_nothing_is_told() -> None:
     """The command says which ones are known."""
-    assert explain(seen(on(1)), 7) is None
+    assert explain(seen(on(1)), 7, None) is None
+
+
+def told_cost(replica_id: int, *replicas: Replica, price: float = 0.4) -> str:
+    """What an explanation says of the cost: Spot at a price that doesn't change, on-demand at 1 USD."""
+    snapshot = seen(*replicas)
+    row = snapshot.replicas[replica_id]
+    assert row.offering
+    spent = spent_on(
+        row,
+        replicas,
+        {row.offering.pool: [(START, price)]},
+        {row.offering.pool.instance_type: 1.0},
+        NOW,
+        disk_usd_per_hour=0.01,
+    )
+    found = explain(snapshot, replica_id, spent)
+    assert found
+    assert (found.to_json()["cost"] is None) is (spent is None)
+    return next((words for about, words in found.lines if about.startswith("cost")), "")
+
+
+def test_what_a_replica_cost_is_told_with_what_it_is_made_of() -> None:
+    """Spot by its time and price, its disk, and the same time on demand, against a sum made by hand."""
+    lost = replace(pair()[0], warned_at=None, reason="instance gone")
+    hours = 3120 / 3600
+    assert told_cost(1, lost, pair()[1]) == (
+        f"{hours * 0.41:.4f} USD: 52 min of Spot {hours * 0.4:.4f}, its disk {hours * 0.01:.4f};"
+        f" the same time on demand {hours:.4f}, saved 60 %"
+    )
+
+
+def test_what_ec2_takes_back_within_an_hour_costs_its_disk() -> None:
+    """And the explanation says why it costs so little."""
+    assert told_cost(1, *pair()).startswith(
+        "0.0087 USD: 52 min of Spot, which EC2 took back within the first hour and doesn't charge,"
+        " its disk 0.0087;"
+    )
+
+
+def test_a_replica_on_demand_saved_nothing() -> None:
+    """There is nothing to compare it with."""
+    cost = told_cost(1, on(1, option=PurchaseOption.ON_DEMAND))
+    assert cost == f"{3599 / 3600 * 1.01:.4f} USD: 59 min 59 s on demand {3599 / 3600:.4f}, its disk 0.0100"
+
+
+def test_a_replica_costs_its_share_of_an_instance() -> None:
+    """Two share one for an hour but a second: each costs half of that, disk too."""
+    two = (on(1, slots=2), replace(on(2, slots=2), instance_id="i-1:8081"))
+    assert told_cost(2, *two).startswith(f"{3599 / 3600 * 0.41 / 2:.4f} USD: 59 min 59 s of Spot")
+
+
+def test_an_instance_that_ran_for_longer_is_charged_to_all_who_were_on_it() -> None:
+    """EC2 took it back over an hour after its launch: one that was there for half an hour pays, too."""
+    taken = {"warned_at": START + seconds(3500), "slots": 2}
+    entered = {"REQUESTED": -900.0, "PROVISIONING": -900, "TERMINATED": 3590}
+    old = replica(1, ReplicaState.TERMINATED, entered=entered, instance_id="i-1", **taken)
+    late = {**entered, "PROVISIONING": 1800}
+    new = replica(2, ReplicaState.TERMINATED, entered=late, instance_id="i-1:8081", **taken)
+    assert told_cost(2, old, new).startswith(f"{1790 / 3600 * 0.41 / 2:.4f} USD: 29 min 50 s of Spot 0.0994,")
+
+
+def test_what_isnt_known_of_a_cost_is_said() -> None:
+    """Prices that can't be read, a price that there isn't; one that never had an instance cost nothing."""
+    found = explain(seen(on(1)), 1, None)
+    assert found
+    assert dict(found.lines)["cost so far"] == "unknown: EC2's prices couldn't be read"
+    unpriced = explain(seen(on(1)), 1, spent_on(on(1), [on(1)], {}, {}, NOW))
+    assert unpriced
+    assert dict(unpriced.lines)["cost so far"].startswith("unknown: no price is known of its 59 min 59 s")
+    never = replace(on(1, ReplicaState.FAILED), instance_id=None)
+    assert told_cost(1, never) == ""

@@ -23,7 +23,7 @@ from lab.sim.gate import Invocation, MetricRecord, at, first
 from lab.sim.rules.desired import CLOCKS_S
 from lab.sim.world import SimWorld
 from spotrelay.accounting import days
-from spotrelay.accounting.spending import Changes, Spending, lives, spent
+from spotrelay.accounting.spending import Changes, Spending, lives, spent, spent_on
 from spotrelay.cli.history import _cells
 from spotrelay.cli.status import _rendered
 from spotrelay.core.names import Metric
@@ -176,8 +176,9 @@ def test_every_view_can_be_drawn() -> None:
         told = history(seen, seen.within(timedelta(days=1)), {seen.at.replace(second=0, microsecond=0): 3})
         views: list[object] = [found.to_json(), told.to_json()]
         assert all(isinstance(cell, str) for loss in told.losses for cell in _cells(loss, told))
-        for id_ in seen.replicas:
-            story = explain(seen, id_)
+        spot = prices(seen)
+        for id_, row in seen.replicas.items():
+            story = explain(seen, id_, spent_on(row, seen.replicas.values(), spot, LISTED, seen.at, 0.01))
             assert story
             assert [when for _, when in story.entered] == sorted(when for _, when in story.entered)
             assert all(words for line in story.lines for words in line)

@@ -139,7 +139,7 @@ def test_another_control_plane_has_the_services(demo: Bench) -> None:
     claim = ssm.get_parameter(Name=CONTROL_PLANE_PARAMETER)["Parameter"]["Value"]
     _set(ssm, json.dumps({**json.loads(claim), "table": "another"}))
     try:
-        _make_cold(demo, "OnSignalFunction")
+        demo.make_cold("OnSignalFunction")
         victim, since = demo.victim(), demo.last_call()
         demo.operator.session.client("ec2").terminate_instances(InstanceIds=[victim.instance_id])
         demo.eventually(lambda: str(victim.instance_id) not in _healthy(demo), "the balancer has noticed")
@@ -192,14 +192,6 @@ def _healthy(bench: Bench) -> set[str]:
 
 def _set(ssm: Any, claim: str) -> None:
     ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=claim, Type="String", Overwrite=True)
-
-
-def _make_cold(bench: Bench, output: str) -> None:
-    """Start a function anew, as another control plane's own is: it has read no document before the claim."""
-    functions = bench.operator.session.client("lambda")
-    name = bench.outputs[output]
-    variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
-    functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
 
 
 def _no_id_is_given_twice(before: Facts, after: Facts) -> None:

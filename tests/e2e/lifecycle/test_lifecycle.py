@@ -39,7 +39,7 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     before = {r.id for r in demo.settled(has_history=False).present}
 
     code, _, err = spotrelay("up", str(service_file(tmp_path)), "--context", "nat_gateways=2")
-    assert (code, "which demo uses, too" in err) == (2, True), err
+    assert (code, "which demo, rare use, too" in err) == (2, True), err
 
     code, out, err = spotrelay("up", str(service_file(tmp_path)))
     assert code == 0, err

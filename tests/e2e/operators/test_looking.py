@@ -139,11 +139,8 @@ def _hand_sum(rows: list[Replica], prices: dict[str, Any], now: datetime) -> flo
     return total
 
 
-def test_the_cost_is_rows_times_prices(demo: Bench, operator: Operator, spotrelay: Command) -> None:
-    """Within one per cent of a sum made by hand from the rows and EC2's own price history."""
-    found = spotrelay.json("cost", "demo", "--days", "2")
-    now = datetime.fromisoformat(found["end"])
-    rows = list(demo.watch.look().replicas.values())
+def _prices(operator: Operator, rows: list[Replica], now: datetime) -> dict[str, Any]:
+    """Of the rows' types: Spot as EC2's own price history has it, on-demand as surveyed."""
     types = sorted({r.offering.pool.instance_type for r in rows if r.offering})
     history = operator.session.client("ec2").describe_spot_price_history(
         InstanceTypes=types, ProductDescriptions=["Linux/UNIX"], StartTime=now - seconds(86_400)
@@ -152,9 +149,17 @@ def test_the_cost_is_rows_times_prices(demo: Bench, operator: Operator, spotrela
     for one in sorted(history, key=lambda one: one["Timestamp"]):
         pool = one["AvailabilityZone"], one["InstanceType"]
         spot.setdefault(pool, []).append((one["Timestamp"], float(one["SpotPrice"])))
-    survey = demo.operator.store.recall("demo", "us-east-1", datetime.now(UTC)).survey
+    survey = operator.store.recall("demo", "us-east-1", datetime.now(UTC)).survey
     assert survey
-    expected = _hand_sum(rows, {"spot": spot, "on-demand": survey.on_demand_prices}, now)
+    return {"spot": spot, "on-demand": survey.on_demand_prices}
+
+
+def test_the_cost_is_rows_times_prices(demo: Bench, operator: Operator, spotrelay: Command) -> None:
+    """Within one per cent of a sum made by hand from the rows and EC2's own price history."""
+    found = spotrelay.json("cost", "demo", "--days", "2")
+    now = datetime.fromisoformat(found["end"])
+    rows = list(demo.watch.look().replicas.values())
+    expected = _hand_sum(rows, _prices(operator, rows, now), now)
     assert expected > 0
     assert found["spot_usd"] + found["on_demand_usd"] == pytest.approx(expected, rel=0.01)
     assert found["listed_usd"] > found["spot_usd"]
@@ -238,3 +243,51 @@ def test_decisions_and_consoles_can_be_read(demo: Bench, spotrelay: Command) -> 
     assert out.strip()
     code, _, err = spotrelay("logs", "demo", "99999")
     assert (code, err) == (2, "spotrelay logs: replica 99999 of demo isn't known: `spotrelay status demo`\n")
+
+
+SEVENTEEN = 17
+
+
+@pytest.fixture
+def seventeenth(demo: Bench, operator: Operator) -> int:
+    """ID of a replica whose instance somebody terminated: 17, or a later one if that was lost before."""
+    while max(demo.watch.look().replicas) < SEVENTEEN:
+        warned = [r for r in demo.watch.look().ready if r.stays]
+        demo.warn_all(warned)
+        for replica in warned:
+            demo.until_state(replica.id, ReplicaState.DRAINING)
+        serving(demo)
+    lost = min((r for r in demo.watch.look().ready if r.stays and r.id >= SEVENTEEN), key=lambda r: r.id)
+    operator.session.client("ec2").terminate_instances(InstanceIds=[str(lost.instance_id)])
+    demo.until_state(lost.id, ReplicaState.TERMINATED)
+    serving(demo)
+    return lost.id
+
+
+def test_why_replica_17_was_replaced_and_what_it_cost(
+    demo: Bench, operator: Operator, spotrelay: Command, seventeenth: int
+) -> None:
+    """Two commands' output alone: the history names it and its successor, the explanation why and the USD."""
+    _, table, _ = spotrelay("history", "demo")
+    (line,) = (words for words in map(str.split, table.splitlines()) if words[1:2] == [str(seventeenth)])
+    assert line[4:6] == ["no", "warning"]
+    successor = line[6]
+    code, out, err = spotrelay("explain", "demo", str(seventeenth))
+    assert code == 0, err
+    facts = {
+        about: words
+        for about, gap, words in (one.strip().partition("  ") for one in out.splitlines()[1:])
+        if gap
+    }
+    assert facts["lost"].strip().startswith("a loss without a warning")
+    assert facts["replaced by"].strip().startswith(f"replica {successor} in ")
+    row = demo.watch.look().replicas[seventeenth]
+    assert facts["why it went"].strip() == row.reason
+    assert f"it replaces replica {seventeenth} in " in spotrelay("explain", "demo", successor)[1]
+    instance_usd = _hand_sum([row], _prices(operator, [row], row.since), row.since)
+    hours = (row.since - row.entered[ReplicaState.PROVISIONING]) / HOUR
+    usd = float(facts["cost"].split()[0])
+    assert usd == pytest.approx(instance_usd + hours * demo.spec.disk_usd_per_hour, abs=0.0001)
+    cost = spotrelay.json("explain", "demo", str(seventeenth))["cost"]
+    assert cost["spot_usd"] + cost["on_demand_usd"] == pytest.approx(instance_usd, rel=0.01, abs=0.000002)
+    assert cost["spot_usd"] + cost["on_demand_usd"] > 0

@@ -1,0 +1,154 @@
+"""How a run of all tests is judged by what was counted in it, and that a part of them is not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from tests.e2e import emitted
+from tests.e2e.emitted import KEY, OF_A_SERVICE, OF_ANY, OF_NONE, Check, Note, missing
+
+GAP, DENIED = (Metric.GAP_S.value, OF_A_SERVICE), (Metric.CALLS_DENIED.value, OF_NONE)
+
+MODULES = sorted(emitted.HERE.rglob("test_*.py"))
+TESTS = [f"tests/e2e/{module.relative_to(emitted.HERE)}::test" for module in MODULES]
+
+
+@pytest.fixture(autouse=True)
+def nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notes of the run that this test is in are none of its business."""
+    monkeypatch.setattr(emitted, "NOTES", [])
+
+
+def a_check(*arguments: str) -> Check:
+    """In a process that was started with these arguments."""
+    return Check(cast("pytest.Config", SimpleNamespace(args=["tests", *arguments])))
+
+
+def a_worker(*notes: Note, collected: list[str] = TESTS, is_part: bool = False) -> Any:
+    """What pytest-xdist has of one that is done."""
+    told = {"collected": collected, "is_part": is_part, "notes": [asdict(one) for one in notes]}
+    return SimpleNamespace(workeroutput={KEY: told})
+
+
+def all_ran(check: Check, tests: list[str] = TESTS) -> Check:
+    """It has heard of the end of every one of these tests."""
+    for test in tests:
+        check.pytest_runtest_logreport(
+            cast("pytest.TestReport", SimpleNamespace(nodeid=test, when="teardown"))
+        )
+    return check
+
+
+def test_what_nobody_counted_is_named() -> None:
+    """A metric of another deployment counts, one of a service isn't one of none, and a search finds both."""
+    search = (Metric.CALLS_DENIED.value, OF_ANY)
+    assert missing([Note.of([GAP], [GAP, DENIED]), Note.of([DENIED], [search])]) == []
+    (line,) = missing([Note.of([GAP, (Metric.CALLS_DENIED, OF_A_SERVICE)], [GAP, DENIED, search])])
+    assert line.startswith("CallsDenied (of no service): ")
+
+
+def test_a_run_in_which_nothing_is_named_proves_nothing() -> None:
+    """It isn't taken for one in which all is well."""
+    with pytest.raises(ValueError, match="no deployment"):
+        missing([Note.of([GAP], [])])
+
+
+def test_workers_are_judged_together() -> None:
+    """One counted what the other's board names; what neither counted is told."""
+    check = all_ran(a_check())
+    check.pytest_testnodedown(a_worker(Note.of([GAP], [DENIED])))
+    check.pytest_testnodedown(a_worker(Note.of([], [GAP])))
+    assert check.lacking() == missing([Note.of([GAP], [GAP, DENIED])]) != []
+
+
+def test_a_part_of_the_tests_is_not_judged() -> None:
+    """Tests were deselected, named one by one, not reached, or lost with their worker."""
+    note = Note.of([], [GAP])
+    assert [len(all_ran(told(a_check(), a_worker(note))).lacking())] == [1]
+    assert all_ran(told(a_check(), a_worker(note, is_part=True))).lacking() == []
+    assert all_ran(told(a_check("tests/e2e/test_page.py::test_x"), a_worker(note))).lacking() == []
+    assert all_ran(told(a_check(), a_worker(note)), TESTS[1:]).lacking() == []
+    assert all_ran(told(a_check(), a_worker(note), SimpleNamespace())).lacking() == []
+    assert a_check().lacking() == []
+
+
+def told(check: Check, *workers: Any) -> Check:
+    """The workers are done."""
+    for worker in workers:
+        check.pytest_testnodedown(worker)
+    return check
+
+
+def test_only_what_is_slow_may_be_left_out() -> None:
+    """`make test` leaves out the slow ones, and is whole all the same; other modules' tests don't matter."""
+    for is_slow, module, is_whole in (
+        (True, TESTS[0], True),
+        (False, TESTS[0], False),
+        (False, "tests/x.py", True),
+    ):
+        check = told(a_check(), a_worker(Note.of([], [GAP])))
+        item = SimpleNamespace(
+            nodeid=module, path=module, get_closest_marker=lambda _, is_slow=is_slow: is_slow or None
+        )
+        check.pytest_deselected([cast("pytest.Item", item)])
+        assert bool(all_ran(check).lacking()) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("ran", "left_out", "is_whole"),
+    [(MODULES, [], True), (MODULES[1:], MODULES[:1], True), (MODULES[1:], [], False)],
+)
+def test_modules_that_were_not_collected_make_it_a_part(
+    ran: list[Path], left_out: list[Path], is_whole: bool
+) -> None:
+    """As in `pytest tests/e2e/faults`; one all of whose tests are slow was collected, and left out."""
+    check = a_check()
+    slow = [
+        SimpleNamespace(nodeid=id_of(module), path=module, get_closest_marker=lambda _: True)
+        for module in left_out
+    ]
+    check.pytest_deselected(cast("list[pytest.Item]", slow))
+    items = [SimpleNamespace(nodeid=id_of(module), path=module) for module in ran]
+    check.pytest_collection_finish(cast("pytest.Session", SimpleNamespace(items=items)))
+    emitted.NOTES[:] = [Note.of([], [GAP])]
+    assert bool(all_ran(check, [item.nodeid for item in items]).lacking()) is is_whole
+
+
+def id_of(module: Path) -> str:
+    """The ID of its one test."""
+    return TESTS[MODULES.index(module)]
+
+
+def test_boards_and_alarms_are_read() -> None:
+    """Alarms on one metric and on an expression; widgets in full, searches, and none of AWS's own."""
+    own = {"Namespace": METRICS_NAMESPACE, "MetricName": "A", "Dimensions": [dimension("demo")]}
+    in_math = {
+        "MetricStat": {"Metric": own | {"MetricName": "B", "Dimensions": [dimension(METRICS_NO_SERVICE)]}}
+    }
+    search = f"SUM(SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"D\"', 'Sum', 60))"
+    metrics: list[list[Any]] = [
+        [METRICS_NAMESPACE, "C", METRICS_DIMENSION, "demo", {"stat": "Sum"}],
+        [{"expression": search}],
+        ["AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", "q"],
+    ]
+    board: dict[str, Any] = {
+        "widgets": [{"properties": {"metrics": metrics}}, {"properties": {"markdown": "x"}}]
+    }
+    alarms: list[dict[str, Any]] = [
+        own,
+        {"Metrics": [in_math, {"Expression": "m / 2"}]},
+        {"Namespace": "AWS/SQS", "MetricName": "x"},
+    ]
+    found = {*emitted.named(alarms, [board])}
+    assert found == {("A", OF_A_SERVICE), ("B", OF_NONE), ("C", OF_A_SERVICE), ("D", OF_ANY)}
+
+
+def dimension(value: str) -> dict[str, str]:
+    """Of a metric of ours."""
+    return {"Name": METRICS_DIMENSION, "Value": value}

@@ -92,10 +92,11 @@ class Drain(_Leaves):
 
     @property
     def loses(self) -> bool:
-        """See `_Step.loses`. What served on was lost with its warning, and a standby serves nobody."""
+        """See `_Step.loses`. What served on was lost with its warning. A standby serves nobody, and as it is
+        on-demand it is never warned."""
         is_news = self.warned_at is not None and not self.replica.is_warned
-        is_known = self.replica.lost_at is not None or self.replica.stands_by
-        return (self.is_gone or is_news) and not is_known
+        is_gone = is_news or (self.is_gone and not self.replica.stands_by)
+        return is_gone and self.replica.lost_at is None
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""

@@ -680,8 +680,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-standby-is-a-loss",
         "serving.actions",
-        "is_known = self.replica.lost_at is not None or self.replica.stands_by",
-        "is_known = self.replica.lost_at is not None",
+        "is_gone = is_news or (self.is_gone and not self.replica.stands_by)",
+        "is_gone = is_news or self.is_gone",
         "events and metrics tell a loss that the history doesn't have",
     ),
 )

@@ -10,7 +10,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all chaos mutants replay bench bench-check bench-baseline docs lint format synth clean
 
-help: ## what there is to make
+help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
 setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
@@ -24,13 +24,13 @@ demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 test: lint ## every check, and every test but the slow ones
 	@exec $(BIN)/pytest -n 2 --dist loadgroup -m 'not slow' $(ARGS)
 
-test-all: lint ## the same, and the tests that wait for minutes
+test-all: lint ## the same, and the slow tests, which wait for minutes
 	@exec $(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
 
-mutants: setup ## mistakes put into the core one at a time: does anything notice? ten minutes; ARGS=--help
+mutants: setup ## put one mistake at a time into the core: do tests notice? ten minutes; ARGS=--help
 	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
 replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made-up one), into out/replay
@@ -38,7 +38,7 @@ replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made
 		exec $(BIN)/spotrelay replay $(or $(TRACES),--synthetic) \
 		--cold-start 90 --cold-start 120 --cold-start 180 --cold-start 300 --out out/replay $(ARGS)
 
-bench: setup ## how fast the path is, beside what else one could do; ROW=batch for one row
+bench: setup ## how fast a warning is handled, beside alternatives; ROW=batch for one row
 	@exec $(BIN)/python -m lab.benchmarks $(ROW)
 
 bench-check: setup ## fail if a count of calls or a ratio is worse than lab/benchmarks/baseline.json
@@ -51,7 +51,7 @@ docs: setup ## the site of docs/, into out/site; a link that leads nowhere fails
 	@$(BIN)/sphinx-build -b html -W --keep-going -q -d build/doctrees docs out/site
 	@echo 'out/site/index.html is its front page'
 
-lint: setup ## style, types, and which layer may import which
+lint: setup ## check style, types, and which package may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy

@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent
 NAVIGATION = {
     "Start": ["start", "deploy", "networking", "bring-your-own", "adopting"],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
-    "Operate": ["looking", "operating", "operations", "page", "events", "rollouts", "upgrading", "cost"],
+    "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
     "Understand": ["architecture", "placement", "reliability", "security", "performance", "replay"],
     "Decide": ["comparison", "decisions/index"],
 }

@@ -1,7 +1,7 @@
 """What people may do who run services: managed policies to attach to them, and the role that a drill lends.
 
 `operator` looks and changes nothing. `drill` is for who may also interrupt replicas, through AWS's Fault
-Injection Service (FIS). Commands that change something else are not in either: docs/operating.md lists what
+Injection Service (FIS). Commands that change something else are not in either: docs/commands.md lists what
 each of them needs.
 """
 

@@ -94,6 +94,9 @@ def _give(settings: DemoSettings, console: Console) -> int:
                 return KEPT
             console.print(conclusion(report))
             console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline-*.svg, logs/")
+            console.print(
+                "Next: make demo KEEP=1 to try the commands; docs/deploy.md to deploy into an account"
+            )
             return KEPT if report["ok"] else BROKEN
         finally:
             stopping.ignore()

@@ -84,8 +84,8 @@ class Deployer:
         if not (ROOT / "cdk.json").exists():
             raise DemoError(f"{ROOT} is no working copy of SpotRelay: run make demo in one")
         self._say(
-            f"starting the local cloud: warnings last {self._settings.warning_s:g} s instead of 120,"
-            f" a schedule's minute {self._settings.schedule_s:g} s"
+            f"starting the local cloud: EC2 warns {self._settings.warning_s:g} s ahead, not 120 s as in AWS,"
+            f" and the schedule runs every {self._settings.schedule_s:g} s, not every minute"
         )
         ready = self._settings.out / "local-cloud.json"
         self.cloud = self._start_cloud(ready)
@@ -94,7 +94,7 @@ class Deployer:
         endpoint = self._endpoint(self.cloud, ready)
         self._say(f"the local cloud answers at {endpoint}")
         env = environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
-        self._say("cdk bootstrap, and cdk synth beside it")
+        self._say("cdk bootstrap and cdk synth, at the same time")
         bootstrap = self._processes.start(
             "cdk-bootstrap",
             [cdk, "bootstrap", f"aws://{ACCOUNT}/{REGION}"],
@@ -111,7 +111,7 @@ class Deployer:
             if stack.startswith(SERVICE_STACK)
         }
         for service, host in hosts.items():
-            self._say(f"deployed; the address of {service} is {host}")
+            self._say(f"{service} is deployed, at {host}")
         return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], hosts)
 
     def _start_cloud(self, ready: Path) -> Process:

@@ -102,7 +102,8 @@ class Director:
         with load:
             self._load = load
             self._view.count_with(lambda: _counters(load))
-            self._view.say(f"{CONCURRENCY} clients stream answers through these addresses, without a pause")
+            services = " and ".join(self._told)
+            self._view.say(f"{CONCURRENCY} clients stream answers from {services}, without a pause")
             problems = self._tell_all(stages)
             self._view.headline("The last requests end")
             requests = load.stop(LOAD_STOPS_WITHIN_S)
@@ -191,7 +192,7 @@ class Director:
             record |= {"took_s": round(time.monotonic() - began, 3)}
             if not record["ok"]:
                 return [f"story ({story.key}): {record['problem']}"]
-        self._view.title(f"The end of {service}: EC2 takes the last of its instances, no fallback is left")
+        self._view.title(f"{service}: waiting for EC2 to take all warned instances, and for fallbacks to end")
         try:
             stage.settle()
         except StoryError as error:

@@ -18,20 +18,20 @@ CLIENTS = 4
 LOOK_S = 1.0
 
 TO_TRY = """\
-The local cloud stays up, and {clients} clients go on asking, until Ctrl-C. In another terminal, from here:
+The local cloud stays up until Ctrl-C, and {clients} clients keep sending requests. In another terminal, here:
 
   export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={region}
   export AWS_ACCESS_KEY_ID={key} AWS_SECRET_ACCESS_KEY={key} PATH=$PWD/.venv/bin:$PATH
 
-  spotrelay status {name}             # whole? what is there, what was lost, what does it cost now
+  spotrelay status {name}             # is it whole? replicas, losses, cost an hour
   spotrelay status {name} --watch     # the same, as it changes
   spotrelay history {name}            # every loss, and what replaced it
   spotrelay explain {name} ID         # why a replica is where it is
-  spotrelay drill {name}              # a real interruption, watched to its end
+  spotrelay drill {name}              # an interruption, watched to its end, with a verdict
   spotrelay cost {name}               # what was paid, and what on-demand would have cost
   spotrelay prices {name}             # and: scores, logs, ui
-  python -m lab.local.drive dry       # no Spot anywhere; `back` brings it back, `warn i-…` takes one
-  aws ec2 terminate-instances --instance-ids i-…   # behind its back"""
+  python -m lab.local.drive dry     # no Spot anywhere; `back` brings it back, `warn i-…` takes one
+  aws ec2 terminate-instances --instance-ids i-…     # a loss without a warning"""
 
 
 def keep(deployment: Deployment, console: Console) -> None:

@@ -22,7 +22,7 @@ RECLAIM_LEEWAY_S = 30.0
 RETURN_WITHIN_S = 120.0
 """From Spot's return to a replacement that serves from it, and from there until its fallback is gone, beside
 what a start takes. A pool that refused rests for half a minute, and then for a whole one if it refused again,
-because the fallback took so long. The fallback stays for a cold start, a standby for 90 s at most, and drains
+because the fallback took so long. The fallback stays for a cold start, a standby for 30 s at most, and drains
 for 20 s."""
 
 EVENT_TIME_S = 1.0
@@ -261,8 +261,8 @@ class Stage:
             if replica.is_fallback and ReplicaState.READY in replica.entered:
                 served = replica.entered[ReplicaState.DRAINING] - replica.entered[ReplicaState.READY]
                 self.say(
-                    f"replica {replica.id} ({replica.offering}) stood in for {served.total_seconds():.1f} s"
-                    f" and is gone: {replica.reason}"
+                    f"fallback {replica.id} ({replica.offering}) served for {served.total_seconds():.1f} s"
+                    f" and is terminated: {replica.reason}"
                 )
         return seen
 
@@ -274,7 +274,7 @@ class Stage:
         )
 
     def _out(self, replicas: Sequence[Replica]) -> None:
-        # Whoever serves on does so until shortly before its end at the latest.
+        # A replica that keeps serving does so until shortly before its end at the latest.
         self._until(
             lambda _: all(("out", r.id) in self._told for r in replicas),
             f"{names_of(replicas)} out of rotation",
@@ -313,7 +313,7 @@ class Stage:
             return
         if lost.state is ReplicaState.READY:
             requested = replacement.entered[ReplicaState.REQUESTED].timestamp()
-            yield requested, "on", id_, f"replica {id_} serves on: {self._who_else(seen)}"
+            yield requested, "on", id_, f"replica {id_} keeps serving: {self._who_else(seen)}"
         elif record["deregistered_at"] is not None:
             after_s = record["deregistered_at"] - record["warned_at"]
             line = f"replica {id_} out of rotation {after_s:.2f} s after the warning"
@@ -326,23 +326,24 @@ class Stage:
 
     def _who_else(self, seen: Snapshot) -> str:
         staying = sum(r.stays for r in seen.replicas.values())
-        return f"EC2 leaves {staying} of {self.replicas}" if staying else "EC2 leaves nobody else"
+        left = f"only {staying} of {self.replicas}" if staying else "no other replica"
+        return f"{left} would be left"
 
     def _why_then(self, seen: Snapshot, lost: Replica, after_s: float) -> str:
-        """What ended the time in which it served on; empty if it left at once."""
+        """Why it left the rotation when it did; empty if it left at once."""
         since = serves_on_since(lost, seen.replicas)
         if since is None:
             return ""
         left = lost.entered[ReplicaState.DRAINING]
-        # Whoever served in that very moment wasn't seen to do so by whoever decided.
-        relief = [
-            r for r in seen.replicas.values() if since < r.entered.get(ReplicaState.READY, since) < left
+        # The tick that finds others ready lets it leave in the same decision: both rows have the same time.
+        others = [
+            r for r in seen.replicas.values() if since < r.entered.get(ReplicaState.READY, since) <= left
         ]
-        if relief:
-            return f", because {names_of(relief)} served by then"
+        if others:
+            return f", because {names_of(others)} served by then"
         if after_s >= self.warning_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S:
             return f", {self.warning_s - after_s:.1f} s before its end: it was the last one"
-        return ", at its last safe moment"
+        return ", at its drain deadline"
 
 
 def standing_by(seen: Snapshot) -> list[Replica]:
@@ -351,9 +352,9 @@ def standing_by(seen: Snapshot) -> list[Replica]:
 
 
 def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime | None:
-    """Since when a replica that EC2 takes back serves on, or did; None: it left at once, or isn't lost.
+    """Since when a warned replica has kept serving, or did; None: it left at once, or isn't lost.
 
-    Whoever leaves at once does so in the same commit that requests its replacement.
+    A replica that leaves at once does so in the same commit that requests its replacement.
     """
     replacement = replicas.get(lost.replaced_by or 0)
     if not lost.is_warned or replacement is None:

@@ -50,8 +50,8 @@ def a_pool_dries_up(stage: Stage) -> None:
             f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
         )
     stage.say(
-        f"{pool} dries up, and {pool.instance_type} in every other zone:"
-        f" {names_of(victims)} are warned at once"
+        f"{pool.instance_type} has no Spot capacity left in any zone, and EC2 warns {names_of(victims)}"
+        f" ({pool}) at once"
     )
     stage.market.dry_up(instance_type=pool.instance_type, warn=False)
     stage.lose_pool("b", pool, victims)
@@ -64,10 +64,10 @@ def a_pool_dries_up(stage: Stage) -> None:
 
 
 def spot_dries_up(stage: Stage) -> None:
-    """Not one Spot pool has capacity left: on-demand stands in, until the replacement has its Spot again."""
+    """No Spot pool has capacity left: an on-demand fallback serves until the replacement runs on Spot."""
     victim = stage.spot_replicas()[0]
     stage.say(
-        f"every Spot pool that it may use dries up, and EC2 warns replica {victim.id} ({_pool(victim)})"
+        f"no Spot pool that it may use has capacity, and EC2 warns replica {victim.id} ({_pool(victim)})"
     )
     stage.dry_up()
     stage.warn("c", victim)
@@ -76,8 +76,8 @@ def spot_dries_up(stage: Stage) -> None:
     if option_of(fallback) is not PurchaseOption.ON_DEMAND:
         raise StoryError(f"replica {fallback.id} is no on-demand instance but {fallback.offering}")
     stage.say(
-        f"replica {fallback.id} ({fallback.offering}) stands in,"
-        f" {stage.ready_after_s(fallback, victim.id):.1f} s after the warning; Spot has capacity again"
+        f"fallback {fallback.id} ({fallback.offering}) serves,"
+        f" {stage.ready_after_s(fallback, victim.id):.1f} s after the warning; now Spot has capacity again"
     )
     stage.bring_back()
     (replacement,) = stage.replacements([victim], return_s=RETURN_WITHIN_S)
@@ -106,14 +106,14 @@ def the_event_comes_again(stage: Stage) -> None:
 
 
 def everything_is_taken(stage: Stage) -> None:
-    """EC2 warns every replica at the same moment: they serve on, the last one until a replacement serves.
+    """EC2 warns every replica at the same moment: they keep serving, the last one until a replacement serves.
 
     Whether somebody was in rotation all the while is checked at the end, for all stories.
     """
     if any(r.is_fallback for r in stage.watch.look().ready):
         stage.say(
-            "first the fallback of a late replacement goes:"
-            " EC2 couldn't take it, and it would serve all the while"
+            "waiting until an on-demand fallback is gone: EC2 never takes those back,"
+            " so it would serve throughout this story"
         )
     victims = stage.only_spot()
     stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
@@ -122,10 +122,10 @@ def everything_is_taken(stage: Stage) -> None:
 
 
 def everything_is_taken_while_spot_is_dry(stage: Stage) -> None:
-    """EC2 warns every replica at the same moment, and Spot has nothing: on-demand stands in until it has."""
+    """EC2 warns every replica at once while Spot is dry: on-demand fallbacks serve until Spot is back."""
     victims = stage.only_spot()
     stage.say(
-        f"every Spot pool that it may use dries up, and EC2 warns {names_of(victims)} at the same moment:"
+        f"no Spot pool that it may use has capacity, and EC2 warns {names_of(victims)} at the same moment:"
         f" {stage.warning_s:g} s left"
     )
     stage.dry_up()
@@ -133,8 +133,8 @@ def everything_is_taken_while_spot_is_dry(stage: Stage) -> None:
     fallbacks = stage.fallbacks()
     ready_s = [stage.ready_after_s(r, victims[0].id) for r in fallbacks]
     stage.say(
-        f"{names_of(fallbacks)} stand in, the first {min(ready_s):.1f} s after the warning, the last"
-        f" {max(ready_s):.1f} s; Spot has capacity again"
+        f"the fallbacks, {names_of(fallbacks)}, serve: the first {min(ready_s):.1f} s after the warning,"
+        f" the last {max(ready_s):.1f} s; now Spot has capacity again"
     )
     stage.bring_back()
     stage.replacements(victims, return_s=RETURN_WITHIN_S)
@@ -142,17 +142,17 @@ def everything_is_taken_while_spot_is_dry(stage: Stage) -> None:
 
 IN_A_ROW: Sequence[Story] = (
     Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
-    Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
-    Story("d", "the event of an interruption is lost", the_event_is_lost),
-    Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
-    Story("f", "everything is taken at once", everything_is_taken),
-    Story("g", "everything is taken at once, while Spot is dry", everything_is_taken_while_spot_is_dry),
+    Story("b", "a capacity pool runs dry, and EC2 takes both replicas in it", a_pool_dries_up),
+    Story("d", "the event of a warning is lost", the_event_is_lost),
+    Story("e", f"the event of a warning arrives {DELIVERIES} times", the_event_comes_again),
+    Story("f", "EC2 takes all replicas at once", everything_is_taken),
+    Story("g", "EC2 takes all replicas at once, while Spot is dry", everything_is_taken_while_spot_is_dry),
 )
 """What is told of a service that the user names."""
 
 STORIES: Mapping[str, Sequence[Story]] = {
     "demo": IN_A_ROW[:-1],
-    "demo-2": (Story("c", "every Spot pool dries up", spot_dries_up),),
+    "demo-2": (Story("c", "every Spot pool runs dry", spot_dries_up),),
 }
 """By the service that they are told of, one after the other; the services' stories at the same time."""
 

@@ -157,7 +157,7 @@ def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
     until = replica.since if replica.state.is_ended else now
     state = str(replica.state)
     if replica.is_warned and not replica.state.is_ended:
-        state += ", serves on" if replica.serves else ", warned"
+        state += ", keeps serving" if replica.serves else ", warned"
     return (
         replica.service,
         str(replica.id),
@@ -165,7 +165,7 @@ def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
         str(replica.offering.pool) if replica.offering else "",
         str(replica.offering.purchase_option) if replica.offering else "",
         f"{(until - born).total_seconds():.0f} s",
-        "stands in" if replica.is_fallback else str(replica.replaces or ""),
+        "fallback" if replica.is_fallback else str(replica.replaces or ""),
     )
 
 
@@ -203,9 +203,9 @@ def _told_of(report: Mapping[str, Any]) -> str:
 
 def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table = Table(
-        title="Seconds from EC2's warning until the replica was out of rotation, the one that serves in its"
-        ' place was launched\nand ready, and EC2 took the instance. Median and max of "out" are without those'
-        f" that served on.\n{_told_of(report)}",
+        title="Seconds from EC2's warning until the replica was out of rotation, the one that replaced it was"
+        ' launched\nand ready, and EC2 took the instance. Median and max of "out" leave out those that kept'
+        f" serving.\n{_told_of(report)}",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -213,7 +213,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         padding=(0, 2, 0, 0),
     )
     table.add_column("story", no_wrap=True)
-    for side in ("lost", "by"):
+    for side in ("lost", "new"):
         table.add_column(side, justify="right", no_wrap=True)
         table.add_column("pool", no_wrap=True)
     table.add_column("bought as", no_wrap=True)
@@ -224,7 +224,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         by = replicas.get((i["service"], i["fallback"] or i["replaced_by"]), _NOBODY)
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
-        story += ", served on" if i["served_on_s"] is not None else ""
+        story += ", kept serving" if i["served_on_s"] is not None else ""
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
         if i["fallback"]:

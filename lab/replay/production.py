@@ -7,7 +7,7 @@ minute. One invocation runs at a time. In production they run side by side, so t
 time. If every replica is READY on Spot and none is warned, there are as many as wanted, no launch is open, no
 message waits, and the last tick saw just this and changed nothing, then the next one sees the same but for
 the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and retries
-are looked at when there is something to launch, hysteresis when there is a fallback, last safe moments when a
+are looked at when there is something to launch, hysteresis when there is a fallback, drain deadlines when a
 warned replica serves on. So the minute's ticks stop until something happens, an unheard warning included, and
 go on at the next full minute. In any other state each one runs; and where replicas move to cheaper Spot, in
 this one, too: they do so after a time.

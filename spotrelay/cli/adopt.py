@@ -32,7 +32,7 @@ def adopt(
         bool,
         typer.Option(
             "--replace",
-            help="Replace them by new ones, in turn: launched first, then drained.",
+            help="Then replace them, one after the other: launch first, then drain.",
         ),
     ] = False,
     region: Region = None,
@@ -40,7 +40,7 @@ def adopt(
     endpoint_url: EndpointUrl = None,
     is_confirmed: Confirmed = False,
 ) -> None:
-    """Make replicas of the instances that serve in the target group that a service brings.
+    """Take over instances that already serve, in the target group that the service file names.
 
     From then on SpotRelay looks after them: on a Spot warning each drains and is replaced.
     """

@@ -1,6 +1,6 @@
 """The control plane of a region, as a command finds it, and the errors that a command shows.
 
-docs/operating.md lists the permissions that each command needs.
+docs/commands.md lists the permissions that each command needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_ACCESS = 3
 """There are no credentials, or they lack a permission."""
 
-PERMISSIONS = "docs/operating.md lists the permissions that this needs"
+PERMISSIONS = "docs/commands.md lists the permissions that this needs"
 
 
 class CommandError(Exception):

@@ -31,8 +31,8 @@ def cost(
 ) -> None:
     """Show what a service's instances, disks and load balancer cost, and what on-demand would have cost.
 
-    Days are UTC's. The last month is worked out from the replicas and EC2's price history; what is older was
-    written down each day.
+    Days are in UTC. The last month is calculated from the replicas and EC2's price history; older days are
+    shown as they were recorded.
     """
     from spotrelay.cli import control_plane
 

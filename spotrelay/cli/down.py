@@ -48,7 +48,7 @@ def down(
 ) -> None:
     """Remove a service: its replicas finish their requests first. Ends when nothing is left.
 
-    It lists what goes and asks. The exit code is 1 if something is left, which it names.
+    It lists what will be removed, and asks. The exit code is 1 if something is left; it says what.
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller

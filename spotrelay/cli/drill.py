@@ -27,7 +27,7 @@ def drill(
         int, typer.Option("--replicas", help="How many to interrupt, 1 to 5.", metavar="K")
     ] = 1,
     goes_on: Annotated[
-        bool, typer.Option("--keep-going", help="Don't stop when requests fail, nor because some have.")
+        bool, typer.Option("--keep-going", help="Go on although requests fail, or failed shortly before.")
     ] = False,
     is_confirmed: Confirmed = False,
     as_json: AsJson = False,
@@ -35,10 +35,10 @@ def drill(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Interrupt Spot replicas of a service as EC2 does, and watch until the fleet is whole again.
+    """Interrupt Spot replicas of a service as EC2 does, and watch until the service is whole again.
 
-    PASS says that no request failed and somebody always served. Ends with 0 for PASS, and 1 for FAIL or a
-    fleet that isn't whole.
+    PASS means that no request failed and a replica always served. The exit code is 0 for PASS, 1 for FAIL or
+    a service that isn't whole.
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.control_plane import CommandError

@@ -15,7 +15,8 @@ from spotrelay.operate.words import duration
 def explain(
     name: ServiceName,
     replica: Annotated[
-        int, typer.Argument(help="Its ID, as `spotrelay status` shows it.", metavar="ID", show_default=False)
+        int,
+        typer.Argument(help="The replica's ID, as in `spotrelay status`.", metavar="ID", show_default=False),
     ],
     is_json: AsJson = False,
     region: Region = None,

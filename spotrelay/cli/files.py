@@ -22,25 +22,28 @@ Files = Annotated[
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", help="An environment variable, in place of the file's.", metavar="K=V", show_default=False
+        "--env", help="An environment variable; overrides the file's.", metavar="K=V", show_default=False
     ),
 ]
 EnvFile = Annotated[
     Path | None,
     typer.Option(
-        "--env-file", help="A file of K=V lines; --env counts before it.", metavar="F", show_default=False
+        "--env-file", help="A file of K=V lines; --env overrides it.", metavar="F", show_default=False
     ),
 ]
 Secret = Annotated[
     list[str] | None,
     typer.Option(
-        "--secret", help="A secret's value; K: as the environment has it.", metavar="K=V", show_default=False
+        "--secret",
+        help="A secret's value; K alone takes it from your environment.",
+        metavar="K=V",
+        show_default=False,
     ),
 ]
 Name = Annotated[
     str | None,
     typer.Option(
-        "-n", "--name", help="The service's name, in place of the file's.", metavar="NAME", show_default=False
+        "-n", "--name", help="The service's name; overrides the file's.", metavar="NAME", show_default=False
     ),
 ]
 

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 ServiceName = Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)]
 
-_CONFIGURED = "as your AWS configuration says, if left out"
+_CONFIGURED = "by default that of your AWS configuration"
 
 Region = Annotated[
     str | None,
-    typer.Option("--region", help=f"AWS region; {_CONFIGURED}.", metavar="R", show_default=False),
+    typer.Option("--region", help=f"AWS region, {_CONFIGURED}.", metavar="R", show_default=False),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", help=f"Profile for AWS; {_CONFIGURED}.", metavar="P", show_default=False),
+    typer.Option("--profile", help=f"AWS profile, {_CONFIGURED}.", metavar="P", show_default=False),
 ]
 EndpointUrl = Annotated[
     str | None,
     typer.Option(
         "--endpoint-url",
-        help="Ask there instead of AWS, for instance a local cloud.",
+        help="Send requests there instead of to AWS, for instance to a local cloud.",
         metavar="URL",
         show_default=False,
     ),
@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 Timeout = Annotated[
     str,
     typer.Option(
-        "--timeout", help="How long to wait: 90m, 2h or 1d. What was begun goes on.", metavar="TIME"
+        "--timeout", help="How long to wait: 90m, 2h or 1d. What has begun goes on.", metavar="TIME"
     ),
 ]
 Contexts = Annotated[
@@ -44,12 +44,12 @@ Contexts = Annotated[
     typer.Option(
         "-c",
         "--context",
-        help="A setting of the deployment, in place of cdk.json's.",
+        help="A setting of the deployment, a CDK context value; overrides cdk.json.",
         metavar="K=V",
         show_default=False,
     ),
 ]
-Confirmed = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+Confirmed = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True)

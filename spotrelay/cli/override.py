@@ -16,7 +16,7 @@ def override(
 ) -> None:
     """Let the controller carry out what it holds back for one service.
 
-    The control plane's log says what that is, and why it wasn't credible: held_back.
+    The log line `held_back` (`spotrelay logs NAME`) says what that is, and why it isn't credible.
     """
     from spotrelay.cli import control_plane
 

@@ -34,7 +34,7 @@ def prices(
     ] = "48h",
     picture: Annotated[
         Path | None,
-        typer.Option("--out", help="Draw them into this file, .png or .svg.", metavar="FILE"),
+        typer.Option("--out", help="Draw the prices into this file, .png or .svg.", metavar="FILE"),
     ] = None,
     is_json: AsJson = False,
     region: Region = None,

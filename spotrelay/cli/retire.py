@@ -17,7 +17,7 @@ def retire(
 ) -> None:
     """Tell the controller that a service's stack is gone, so that it ends the replicas that are left.
 
-    Normally an event says so. A document that is merely missing is no reason to end anything.
+    Normally an event says so. Without it nothing is ended, even if the service's document is missing.
     """
     from spotrelay.cli import control_plane
 

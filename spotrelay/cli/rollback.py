@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 def rollback(
     name: ServiceName,
     is_reset: Annotated[
-        bool, typer.Option("--reset", help="Let the deployed version count, and try it again if it failed.")
+        bool,
+        typer.Option(
+            "--reset", help="End the rollback: use the deployed version, and try it again if it failed."
+        ),
     ] = False,
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Go back to the version before the deployed one, as it rolled out: launched first, then drained.
+    """Go back to the previous version: its replicas are launched first, then the current ones drained.
 
-    The service file still says what it says: change it and deploy, which ends the rollback.
+    The service file stays as it is: correct it and deploy it, which ends the rollback.
     """
     from spotrelay.cli import control_plane
     from spotrelay.core.rows import Backoff, Changes

@@ -27,7 +27,7 @@ def scale(
     replicas: Annotated[
         str | None,
         typer.Argument(
-            help="How many there should be; without it, the command shows that.",
+            help="How many replicas there should be; if left out, show the number.",
             metavar="REPLICAS",
             show_default=False,
         ),
@@ -36,14 +36,14 @@ def scale(
         str | None,
         typer.Option("--for", help="For how long: 90m, 2h or 1d.", metavar="TIME", show_default=False),
     ] = None,
-    is_reset: Annotated[bool, typer.Option("--reset", help="Let the service file's number count.")] = False,
+    is_reset: Annotated[bool, typer.Option("--reset", help="Go back to the service file's number.")] = False,
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Have another number of replicas than the service file says, for a while, or show the number.
+    """Set another number of replicas than the service file's for a while, or show the number.
 
-    The service file's number counts again afterwards, by itself.
+    Afterwards the service file's number counts again, without a deployment.
     """
     from spotrelay.cli import control_plane
 

@@ -8,7 +8,7 @@ import typer
 def schema() -> None:
     """Print the JSON Schema of service files.
 
-    An editor with a YAML language server completes and checks a file by it whose first line is
+    With it, editors with a YAML language server complete and check service files that begin with
     `# yaml-language-server: $schema=PATH`.
     """
     from spotrelay.service.reference import schema_text

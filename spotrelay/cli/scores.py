@@ -1,4 +1,4 @@
-"""`spotrelay scores`: how likely Spot is to be had in each of a service's zones, now and over time."""
+"""`spotrelay scores`: how likely a Spot request succeeds in each of a service's zones, now and over time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scores(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Show each zone's Spot placement score, 1 (hardly to be had) to 10, now and as surveyed each hour."""
+    """Show each zone's Spot placement score, 1 (unlikely to get Spot) to 10, now and over time."""
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import zone_scores_of

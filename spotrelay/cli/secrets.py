@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
+from spotrelay.cli.options import Region
 
 
 def secrets(
@@ -15,11 +14,9 @@ def secrets(
     env: Env = None,
     env_file: EnvFile = None,
     name: Name = None,
-    region: Annotated[
-        str | None, typer.Option(help="Where the service is, or will be.", metavar="R", show_default=False)
-    ] = None,
+    region: Region = None,
 ) -> None:
-    """Write secrets to the parameters from which the files' instances read them, encrypted.
+    """Store secrets, encrypted, in the SSM parameters from which the instances read them.
 
     A secret that has its value in the file is written, too. Parameters that get no value stay as they are.
     """

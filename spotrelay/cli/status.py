@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WATCH_S = 2.0
 """Between looks: soon enough for a person, and a few reads of the table each."""
 
-STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "SERVES ON": "yellow", "DRAINING": "yellow"}
+STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "WARNED": "yellow", "DRAINING": "yellow"}
 
 
 def status(
@@ -30,7 +30,9 @@ def status(
         str | None,
         typer.Argument(help="The service; all of them, if left out.", metavar="NAME", show_default=False),
     ] = None,
-    is_watched: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Refresh every two seconds, until Ctrl-C.")
+    ] = False,
     is_check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 unless every service is whole: for scripts.")
     ] = False,
@@ -41,7 +43,7 @@ def status(
 ) -> None:
     """Show whether a service is whole, each of its replicas, what was lost and what it costs now.
 
-    The exit code is 3 if something couldn't be read for want of a permission; the rest is shown.
+    If a permission is missing, the rest is shown, and the exit code is 3.
     """
     from spotrelay.cli import control_plane
 

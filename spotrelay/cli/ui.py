@@ -30,7 +30,7 @@ def ui(
 ) -> None:
     """Show the fleet on a local page, live: replicas, timeline, losses, prices, scores, cost.
 
-    The page is read-only, and for browsers of this machine alone. It asks AWS while a browser shows it.
+    The page is read-only, and only this machine can open it. It asks AWS only while a browser shows it.
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.page import server

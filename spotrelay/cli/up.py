@@ -43,7 +43,7 @@ def up(
     endpoint_url: EndpointUrl = None,
     is_confirmed: Confirmed = False,
 ) -> None:
-    """Deploy services with all they need, and wait until all of their replicas are ready.
+    """Deploy services with everything they need, and wait until all replicas are ready.
 
     The control plane and the network are deployed with them if they aren't there, or have changed; other
     services stay as they are. The exit code is 1 if replicas can't be launched, fail, or take too long.

@@ -37,7 +37,7 @@ def update(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="The changed service file; with --rollback, the service's name will do.",
+            help="The changed service file; with --rollback, the service's name is enough.",
             show_default=False,
         ),
     ],
@@ -55,8 +55,8 @@ def update(
 ) -> None:
     """Show what a changed service file changes, deploy it, and follow the roll-out to its end.
 
-    How a version rolls out, the file says: `on_update`. The exit code is 1 if the version is given up,
-    or takes too long.
+    The file's `on_update` says how a version rolls out. The exit code is 1 if the version is given up, or
+    takes too long.
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller

@@ -31,10 +31,10 @@ def validate(
     secret: Secret = None,
     name: Name = None,
     account: Annotated[
-        bool, typer.Option("--account", help="Ask AWS whether the account's quotas suffice for them.")
+        bool, typer.Option("--account", help="Ask AWS whether the account's quotas are large enough.")
     ] = False,
     prices: Annotated[
-        bool, typer.Option("--prices", help="Ask AWS what their instances cost a month.")
+        bool, typer.Option("--prices", help="Ask AWS for prices, and show what the instances cost a month.")
     ] = False,
     region: Region = None,
     profile: Profile = None,
@@ -42,10 +42,9 @@ def validate(
 ) -> None:
     """Check service files, and show what they would run on.
 
-    Problems go to standard error, one line each (file:line:column: field: problem), and the exit code is 2;
-    so do quotas that are too small. If AWS can't be asked, it is 1, or 3 for want of a
-    permission. Warnings are about what is probably not meant, notices about what is done in another way than
-    in SkyServe.
+    Problems go to standard error, one line each (file:line:column: field: problem). Warnings are about
+    probable mistakes, notices about differences from SkyServe. The exit code is 2 for a problem or a quota
+    that is too small, 1 if AWS can't be asked, and 3 without credentials or a permission.
     """
     out, err = Console(), Console(stderr=True)
     where = Where(region, profile, endpoint_url)

@@ -95,7 +95,7 @@ def _put(path: Path, values: Any, advice: Advice) -> str:
     said = f"accelerators [{', '.join(map(str, accelerators))}], cpus {cpus}, memory {memory}"
     section = values.get("spotrelay")
     if beyond and isinstance(section, dict):
-        # Without this section the file is in SkyServe's words, which have no such field.
+        # Without this section the file is in SkyServe's format, which has no such field.
         kept = [name for name in section.get("exclude") or () if name not in beyond]
         section["exclude"] = _flow([*kept, *beyond])
         said += f", exclude [{', '.join(beyond)}]"

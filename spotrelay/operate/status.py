@@ -236,7 +236,7 @@ def _state(replica: Replica) -> str:
     if replica.state is ReplicaState.READY and not replica.serves:
         return "UNHEALTHY"
     if replica.state is ReplicaState.READY and replica.is_warned:
-        return "SERVES ON"
+        return "WARNED"
     if replica.stands_by and replica.state is not ReplicaState.STANDBY:
         return f"{replica.state} (standby)"
     return str(replica.state)

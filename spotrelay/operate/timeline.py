@@ -254,7 +254,7 @@ def _legend(svg: ET.Element, y: float, flags: Sequence[tuple[str, str]]) -> None
         _rect(svg, x, y - 9, 12, 12, color)
         _text(svg, x + 17, y + 1, str(state), size=11)
         x += 30 + 7 * len(state)
-    for name, meaning in ((SERVES_ON, "warned, serves on"), (HATCH, "fallback")):
+    for name, meaning in ((SERVES_ON, "warned, keeps serving"), (HATCH, "fallback")):
         _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
         _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
         _text(svg, x + 17, y + 1, meaning, size=11)

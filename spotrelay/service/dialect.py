@@ -1,6 +1,6 @@
 """Two dialects, and the one form in which the rest of the code reads a service file.
 
-A file is in SpotRelay's words or in SkyServe's. `canonical` turns either into the form that
+A file is in SpotRelay's format or in SkyServe's. `canonical` turns either into the form that
 `spotrelay.service.schema` describes, and remembers for each place of that form where the file has it, so that
 every message names the user's own field, line and column.
 """

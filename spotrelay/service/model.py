@@ -63,7 +63,7 @@ class Service(ServiceSettings):
     health_check_codes: str
     """The statuses that mean it is alive, as ELB takes them: `200`, `200-499`."""
     load_balancing: str
-    """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's words."""
+    """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's format."""
     certificate_arn: str | None
     """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
     idle_timeout_s: int
@@ -90,7 +90,7 @@ class Service(ServiceSettings):
     target_group: str | None = None
     """ARN of the user's own; None: one is made."""
     is_skyserve: bool = False
-    """The file is in SkyServe's words: its scripts find what SkyServe gives them."""
+    """The file is in SkyServe's format: its scripts find what SkyServe gives them."""
     container: str | None = None
     """The image in which both scripts run, with its registry; None: they run on the instance itself."""
     workdir: Path | GitRepository | None = None

@@ -101,7 +101,7 @@ def _env_names(value: Any, info: ValidationInfo, *, secret: bool = False) -> Any
 
 
 def _is_skyserves(info: ValidationInfo) -> bool:
-    """Whether the file is in SkyServe's words, in which it may set HOST and PORT for itself."""
+    """Whether the file is in SkyServe's format, in which it may set HOST and PORT for itself."""
     return (info.context or {}).get("dialect") is Dialect.SKYSERVE
 
 
@@ -221,7 +221,7 @@ _QPS = "requests a second, more than 0, or a mapping of accelerators to them"
 
 
 class ReplicaPolicy(Fields):
-    """A number of replicas that follows the load, in SkyServe's words; see `dialect` for the fallbacks."""
+    """A number of replicas that follows the load, in SkyServe's format; see `dialect` for the fallbacks."""
 
     min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_COUNT)
     max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_COUNT)

@@ -36,7 +36,7 @@ _BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 def translate(draft: Draft) -> None:
-    """Bring SkyServe's fields into the canonical form, and fill in what SkyServe's words mean unsaid."""
+    """Bring SkyServe's fields into the canonical form, and fill in what SkyServe's format leaves unsaid."""
     if "pool" in draft.values:
         draft.refuse(("pool",), "a pool of workers serves no HTTP: SpotRelay runs services, as in `service:`")
     for name, why in _WITHOUT_EFFECT.items():
@@ -136,8 +136,8 @@ def _purchase(draft: Draft) -> None:
     if not any("use_spot" in section for section in sections):
         draft.note(
             ("resources",),
-            "use_spot isn't said, which in SkyServe's words means on-demand. SpotRelay would rather use Spot,"
-            " at a third of the price or less, with on-demand where there is none: add `spotrelay: {}`",
+            "use_spot isn't given, which in SkyServe's format means on-demand. For Spot, at a third of the"
+            " price or less, with on-demand where there is none, add `spotrelay: {}`",
         )
     uses_spot = any(section.get("use_spot") is True for section in sections)
     if "resources" in draft.values and isinstance(draft.values["resources"], dict):
@@ -147,9 +147,9 @@ def _purchase(draft: Draft) -> None:
         if uses_spot:
             draft.note(
                 ("resources", "use_spot"),
-                "means Spot only in SkyServe's words: where there is none, replicas are missing. SpotRelay"
-                " would rather launch on-demand then: say dynamic_ondemand_fallback: true under"
-                " service.replica_policy, or add `spotrelay: {}`",
+                "means Spot only in SkyServe's format: where there is none, replicas are missing. To launch"
+                " on-demand then, set dynamic_ondemand_fallback: true under service.replica_policy, or add"
+                " `spotrelay: {}`",
             )
 
 
@@ -161,8 +161,9 @@ def _health(draft: Draft) -> None:
     if not is_get:
         draft.note(
             ("service",),
-            "no path is promised that answers a GET: the load balancer takes a replica for alive whose answer"
-            " to GET / is any status from 200 to 499. Name a better one in spotrelay.health_check",
+            "the load balancer can't send this probe, and no path is known that answers a GET: it takes any"
+            " status from 200 to 499 in answer to GET / for healthy. Name a better path in"
+            " spotrelay.health_check",
         )
 
 

@@ -1,7 +1,7 @@
 """`$NAME` and `${NAME}` in a service file: the values of envs, wherever SkyServe puts them.
 
-In SkyServe's words an unknown name stays as it is, and nothing stands for a dollar sign. In SpotRelay's words
-an unknown name in the probe is an error, and `$$` is a dollar sign.
+In SkyServe's format an unknown name stays as it is, and there is no escape for a dollar sign. In SpotRelay's
+format an unknown name in the probe is an error, and `$$` is a dollar sign.
 """
 
 from __future__ import annotations

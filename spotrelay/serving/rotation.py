@@ -2,9 +2,9 @@
 
 A warned instance runs for two more minutes. To take it out of the load balancer at once lets its requests
 finish, and is right while the others carry the load. Where they don't, every request that it would have
-answered fails, for nothing: then it *serves on* until others are enough, or until its last safe moment, from
-which on its requests would be cut. The very last one in rotation stays a little longer: a cut answer is
-better than every request refused.
+answered fails, for nothing: then it *serves on* until others are enough, or until its drain deadline, after
+which its requests would have too little time to finish. The very last one in rotation stays a little longer:
+a cut answer is better than every request refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def ends_at(warned_at: datetime) -> datetime:
     return warned_at + seconds(timing.NOTICE_S)
 
 
-def last_safe_moment(spec: ServiceSpec, warned_at: datetime) -> datetime:
-    """Until then its requests have time to finish once it has left the rotation."""
+def drain_deadline(spec: ServiceSpec, warned_at: datetime) -> datetime:
+    """The latest time at which it can leave the rotation and still finish its requests."""
     return warned_at + seconds(serves_on_s(spec))
 
 
@@ -53,7 +53,7 @@ def may_leave(spec: ServiceSpec, warned_at: datetime, staying: int, now: datetim
     """Whether a warned replica that serves leaves the rotation now, while so many others serve and stay."""
     if spec.on_warning is OnWarning.LEAVE or staying >= enough(spec):
         return True
-    return now >= (last_moment(warned_at) if is_last else last_safe_moment(spec, warned_at))
+    return now >= (last_moment(warned_at) if is_last else drain_deadline(spec, warned_at))
 
 
 def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime) -> Iterator[Replica]:
@@ -80,4 +80,4 @@ def is_due_soon(spec: ServiceSpec, warned_at: datetime, now: datetime) -> bool:
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:
     """When somebody must look at a replica that serves on, whatever else happens or doesn't."""
     skew = seconds(timing.CLOCKS_APART_S)
-    return last_safe_moment(spec, warned_at) + skew, last_moment(warned_at) + skew
+    return drain_deadline(spec, warned_at) + skew, last_moment(warned_at) + skew

@@ -215,7 +215,7 @@ def test_a_missing_permission_says_where_the_needed_ones_are() -> None:
     )
     told = explained(refused)
     assert told
-    assert "missing ssm:GetParameters; docs/operating.md" in told
+    assert "missing ssm:GetParameters; docs/commands.md" in told
     assert told.exit_code == EXIT_NO_ACCESS
 
 

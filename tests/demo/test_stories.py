@@ -80,14 +80,14 @@ def test_story_d_waits_for_the_tick() -> None:
 
 
 def test_story_f_says_who_served_on_and_until_when() -> None:
-    """With everything warned all serve on, and the last one leaves when somebody else serves."""
+    """With everything warned all keep serving; the last one leaves in the tick that finds others ready."""
     theatre = Theatre((A, B, C))
     stories.everything_is_taken(theatre.stage())
-    assert [line for line in theatre.said if "serves on" in line or "out of rotation" in line] == [
-        *(f"replica {id_} serves on: EC2 leaves nobody else" for id_ in (1, 2, 3)),
-        "replica 1 out of rotation 2.00 s after the warning, at its last safe moment",
-        "replica 2 out of rotation 2.00 s after the warning, at its last safe moment",
-        "replica 3 out of rotation 6.60 s after the warning, because replicas 4, 5 and 6 served by then",
+    assert [line for line in theatre.said if "keeps serving" in line or "out of rotation" in line] == [
+        *(f"replica {id_} keeps serving: no other replica would be left" for id_ in (1, 2, 3)),
+        "replica 1 out of rotation 2.00 s after the warning, at its drain deadline",
+        "replica 2 out of rotation 2.00 s after the warning, at its drain deadline",
+        "replica 3 out of rotation 6.10 s after the warning, because replicas 4, 5 and 6 served by then",
     ]
 
 
@@ -116,8 +116,8 @@ def test_story_g_has_on_demand_stand_in_for_all() -> None:
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     stories.everything_is_taken_while_spot_is_dry(stage)
-    line = "replicas 5, 7 and 9 stand in, the first 7.1 s after the warning, the last 7.1 s"
-    assert f"{line}; Spot has capacity again" in theatre.said
+    line = "the fallbacks, replicas 5, 7 and 9, serve: the first 7.1 s after the warning, the last 7.1 s"
+    assert f"{line}; now Spot has capacity again" in theatre.said
     assert {option_of(r) for r in stage.settle().present} == {PurchaseOption.SPOT}
 
 
@@ -151,7 +151,7 @@ def test_story_b_says_who_served_on() -> None:
     """Of three, one is too few to let the other two go at once."""
     theatre = Theatre((A, A, B))
     stories.a_pool_dries_up(theatre.stage())
-    assert "replica 1 serves on: EC2 leaves 1 of 3" in theatre.said
+    assert "replica 1 keeps serving: only 1 of 3 would be left" in theatre.said
 
 
 def test_a_replica_that_nobody_replaces_fails_the_story() -> None:

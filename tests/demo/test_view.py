@@ -145,7 +145,7 @@ def test_who_served_on_is_named_so() -> None:
     console, output = _console()
     console.print(conclusion(REPORT))
     (row,) = (line for line in output.getvalue().splitlines() if line.startswith("f"))
-    assert row.split()[:5] == ["f,", "served", "on", "8", "us-east-1a/g6e.2xlarge"]
+    assert row.split()[:5] == ["f,", "kept", "serving", "8", "us-east-1a/g6e.2xlarge"]
     assert row.split()[-4:] == ["7.25", "0.10", "6.50", "20.00"]
 
 

@@ -27,8 +27,8 @@ REST_S = 30.0
 """A pool that refused isn't asked again before."""
 SETTLE_S = 20.0
 """A fallback drains so long."""
-LAST_SAFE_S = 2.0
-"""So long after the warning leaves at the latest who serves on, and isn't the last one in rotation."""
+DRAIN_DEADLINE_S = 2.0
+"""So long after the warning a replica that keeps serving leaves at the latest, unless it is the last one."""
 LAST_ONE_S = 10.0
 """So long before its end leaves the last one."""
 POOLS = tuple(
@@ -44,7 +44,7 @@ class Theatre:
     What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
     replacements each), "stubborn" (never leaves a pool), "greedy" (terminates what EC2 warned), "stingy" (its
     fallbacks are on Spot), "homeless" (buys on-demand what Spot has refused once), "clinging" (gives no
-    fallback up), "hasty" (nobody serves on) and "slow" (replacements take longer than a warning).
+    fallback up), "hasty" (nobody keeps serving) and "slow" (replacements take longer than a warning).
     """
 
     def __init__(self, pools: Sequence[CapacityPool], flaw: str = "") -> None:
@@ -125,15 +125,15 @@ class Theatre:
             self._return(*self._refused.popitem())
 
     def warn_all(self, instance_ids: Sequence[str]) -> None:
-        """Take the instances back; those of them that are needed serve on."""
+        """Take the instances back; those of them that are needed keep serving."""
         staying = sum(r.stays and r.instance_id not in instance_ids for r in self._seen())
         for instance_id in instance_ids:
             is_last = staying == 0 and instance_id == instance_ids[-1]
-            serves_on_s = WARNING_S - LAST_ONE_S if is_last else LAST_SAFE_S
+            serves_on_s = WARNING_S - LAST_ONE_S if is_last else DRAIN_DEADLINE_S
             self.warn(instance_id, serves_on_s=serves_on_s if staying < 2 else 0)
 
     def warn(self, instance_id: str, *, deliver: Delivery = "once", serves_on_s: float = 0) -> None:
-        """Take the instance back, and have the product react; until when it serves on at the latest."""
+        """Take the instance back, and have the product react; until when it keeps serving at the latest."""
         lost = next(r for r in self._rows.values() if r.instance_id == instance_id)
         noticed = self.now + seconds(SCHEDULE_S if deliver == "lost" else 0.1)
         is_deaf = self.flaw == "deaf"
@@ -155,7 +155,7 @@ class Theatre:
             left = self.now + seconds(serves_on_s)
             ready = replacements[0].entered.get(ReplicaState.READY)
             if ready is not None:
-                left = min(left, ready + seconds(0.5))
+                left = min(left, ready)  # decided by the same tick
             self._records[instance_id]["deregistered_at"] = left.timestamp()
         self._rows[lost.id] = replace(
             lost,

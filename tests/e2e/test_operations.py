@@ -47,7 +47,7 @@ def test_fewer_replicas_and_more_again(rescaled: Rescaled) -> None:
 def test_an_operator_asks_for_fewer_replicas_for_a_while(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`spotrelay scale`, with no more rights than docs/operating.md lists; the file's number comes back."""
+    """`spotrelay scale`, with no more rights than docs/commands.md lists; the file's number comes back."""
     rights = ("ssm:GetParameters", "sqs:SendMessage", "dynamodb:BatchGetItem", "dynamodb:UpdateItem")
     keys = stand.assume("scales", *rights).get_credentials()
     assert keys is not None

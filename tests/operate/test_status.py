@@ -88,7 +88,7 @@ def test_a_replica_that_was_warned_and_serves_counts_as_serving() -> None:
     warned = on(3, warned_at=START + seconds(3590), replaced_by=4)
     found = status(seen(on(1), on(2), warned, starting(4, replaces=3)))
     assert found.judgement is Judgement.WHOLE
-    assert [row.state for row in found.replicas] == ["READY", "READY", "SERVES ON", "STARTING"]
+    assert [row.state for row in found.replicas] == ["READY", "READY", "WARNED", "STARTING"]
 
 
 def test_one_that_does_not_answer_is_missing() -> None:

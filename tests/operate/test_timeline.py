@@ -117,7 +117,7 @@ def test_it_hatches_who_serves_on(picture: ET.Element) -> None:
     assert float(bar["y"]) + timeline.BAR / 2 == middle(0)
     assert float(bar["x"]) == pytest.approx(timeline.LEFT + 20 * SCALE, abs=0.1)
     assert float(bar["width"]) == pytest.approx(12 * SCALE, abs=0.1)
-    assert "warned, serves on" in [element.text for element in picture.iter()]
+    assert "warned, keeps serving" in [element.text for element in picture.iter()]
 
 
 def test_it_crosses_out_what_ec2_took() -> None:

@@ -144,7 +144,7 @@ def instance(tmp_path: Path) -> Instance:
 
 @pytest.fixture
 def sky(service: Loader) -> Any:
-    """A service in SkyServe's words with this `run` and `setup`."""
+    """A service in SkyServe's format with this `run` and `setup`."""
 
     def make(run: str, setup: str | None = None, **fields: Any) -> Service:
         return replace(service(GOOD), is_skyserve=True, run=run, setup=setup, **fields)

@@ -76,7 +76,7 @@ def test_the_schema_has_every_field_of_our_service_files(file: Path) -> None:
 
 
 def test_the_schema_has_the_older_places_and_skyserves() -> None:
-    """The older ones as deprecated; SkyServe's words are as good as ours."""
+    """The older ones as deprecated; SkyServe's format is as good as ours."""
     schema = json_schema()
     sections = {
         name: schema["properties"][name]["anyOf"][0]["properties"] for name in ("service", "resources")

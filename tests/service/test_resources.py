@@ -1,4 +1,4 @@
-"""`resources` in SkyServe's words: sizes, alternatives, places, ports, images; and what AWS lacks."""
+"""`resources` in SkyServe's format: sizes, alternatives, places, ports, images; and what AWS lacks."""
 
 from __future__ import annotations
 

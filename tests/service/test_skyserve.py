@@ -1,4 +1,4 @@
-"""Twenty files in SkyServe's words, as its users write them: each gives the service that its head says."""
+"""Twenty files in SkyServe's format, as its users write them: each gives the service that its head says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SkyServe's words: each means here what it means there, or a notice says how it differs."""
+"""SkyServe's format: each field means here what it means there, or a notice says how it differs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(tmp_path: Path, text: str, said: Inputs | None = None) -> list[str]:
 
 
 def test_what_says_nothing_of_spot_is_on_demand_and_says_so(tmp_path: Path) -> None:
-    """In SkyServe's words; one line puts the same file on Spot with on-demand as its fallback."""
+    """In SkyServe's format; one line puts the same file on Spot with on-demand as its fallback."""
     theirs = loaded(tmp_path, THEIRS)
     assert (theirs.use_spot, theirs.replicas) == (False, 1)
     assert "add `spotrelay: {}`" in notices(theirs)["resources"]
@@ -54,7 +54,7 @@ def test_spot_without_a_fallback_means_spot_only_and_says_so(tmp_path: Path) -> 
     spot = THEIRS.replace("ports:", "use_spot: true\n  ports:")
     only = loaded(tmp_path, spot)
     assert (only.use_spot, only.on_demand_fallback) == (True, False)
-    assert notices(only)["resources.use_spot"].startswith("means Spot only in SkyServe's words")
+    assert notices(only)["resources.use_spot"].startswith("means Spot only in SkyServe's format")
     fallbacks = "base_ondemand_fallback_replicas: 1, dynamic_ondemand_fallback: true"
     policy = f"replica_policy: {{min_replicas: 3, {fallbacks}}}"
     both = loaded(tmp_path, spot.replace("service:", f"service:\n  {policy}"))

@@ -150,7 +150,7 @@ SKYSERVES: dict[str, Any] = {
     "resources": {"accelerators": "A10G", "ports": 8000, "use_spot": True},
     "run": "serve",
 }
-"""What stands in SkyServe's words and not in the files above."""
+"""What SkyServe's format has and not in the files above."""
 
 FOLLOWED: dict[str, Any] = {
     **FILE,

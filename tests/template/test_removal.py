@@ -18,7 +18,7 @@ NEEDED_BY_REPLICAS = {
 """What an instance that drains has, uses or is reached by. The network is another stack, and goes last."""
 
 KEPT = {"AWS::DynamoDB::Table"}
-"""By intention, and told in docs/operating.md."""
+"""By intention, and told in docs/commands.md."""
 
 
 def test_the_document_goes_first_then_the_replicas_then_the_rest(service_stack: Template) -> None:

@@ -1,4 +1,4 @@
-"""Twenty files in SkyServe's words, through the real stacks: what each means is in its template."""
+"""Twenty files in SkyServe's format, through the real stacks: what each means is in its template."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_two_of_the_last_ones_never_leave_because_of_each_other() -> None:
 
 
 def test_what_serves_on_is_called_back_in_time() -> None:
-    """One message for its last safe moment, and one for its last, written before anything else can fail."""
+    """One message for its drain deadline, and one for its last, written before anything else can fail."""
     world, controller = serving(demo_spec(replicas=1))
     signals = warn(world, *active(world))
     world.clock.advance(2.5)
@@ -243,7 +243,7 @@ def test_what_is_called_back_leaves_without_the_lease() -> None:
     assert in_rotation(world) == {instance_of(first), instance_of(last)}, "a second too early"
     world.clock.advance(1)
     controller.leave("demo")
-    assert in_rotation(world) == {instance_of(last)}, "its last safe moment; the other is the very last one"
+    assert in_rotation(world) == {instance_of(last)}, "its drain deadline; the other is the very last one"
     world.clock.advance(40)
     controller.leave("demo")
     assert in_rotation(world) == {instance_of(last)}
@@ -254,7 +254,7 @@ def test_what_is_called_back_leaves_without_the_lease() -> None:
 
 
 def test_what_should_have_been_looked_at_already_is_looked_at_now() -> None:
-    """A warning that comes after the last safe moment calls back at once, and again at the last moment."""
+    """A warning that comes after the drain deadline calls back at once, and again at the last moment."""
     world, controller = serving(demo_spec(replicas=1))
     signals = warn(world, *active(world))
     world.clock.advance(80)

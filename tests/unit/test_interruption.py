@@ -149,7 +149,7 @@ def test_of_several_states_the_last_in_an_instance_s_life_counts() -> None:
 
 
 def test_a_warning_that_comes_late_leaves_less_time() -> None:
-    """Delivered after the last safe moment: one of several leaves, but the very last one stays."""
+    """Delivered after the drain deadline: one of several leaves, but the very last one stays."""
     replica, late = a_replica(1, READY), NOW - seconds(80)
     leaves = Drain(replica, WARNED, warned_at=late, cool_pool=True)
     assert react(warning(replica, late), others=1) == told(leaves)
@@ -283,7 +283,7 @@ def due(*replicas: Replica, ago_s: float = 0) -> list[Action]:
 
 
 def test_who_serves_on_leaves_when_it_is_called() -> None:
-    """At its last safe moment, and not before; with the reason that it was warned."""
+    """At its drain deadline, and not before; with the reason that it was warned."""
     stays = a_replica(4, READY)
     serving_on = a_replica(1, READY, warned_at=NOW - seconds(70), replaced_by=5)
     assert due(serving_on, stays, ago_s=timing.LOOK_AGAIN_WITHIN_S + timing.CLOCKS_APART_S + 0.001) == []

@@ -65,13 +65,13 @@ def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) 
     """120 s less the drain and 20 s of the balancer's lag; the very last one until 10 s before its end."""
     spec = spec_of(3, SERVE_ON, drain_s)
     last = NOW + seconds(110 if is_last else 120 - drain_s - 20)
-    assert (rotation.last_moment(NOW) if is_last else rotation.last_safe_moment(spec, NOW)) == last
+    assert (rotation.last_moment(NOW) if is_last else rotation.drain_deadline(spec, NOW)) == last
     assert not rotation.may_leave(spec, NOW, 2, last - MOMENT, is_last=is_last)
     assert rotation.may_leave(spec, NOW, 2, last, is_last=is_last)
 
 
 def test_somebody_looks_at_both_moments() -> None:
-    """At the last safe moment, and at the last one, which only the very last waits for; a second later."""
+    """A second after the drain deadline, and after the last moment, until which only the very last stays."""
     assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
 
 
@@ -88,13 +88,13 @@ def test_of_several_with_nobody_else_one_stays() -> None:
     spec = spec_of(3)
     assert leaving(spec, warned(1, 80), warned(2, 75), warned(3, 80)) == [1, 3]
     assert leaving(spec, warned(1, 80), warned(2, 80), warned(3, 80)) == [1, 2]
-    assert leaving(spec, warned(1, 69), warned(2, 69)) == [], "before their last safe moment none needs to"
+    assert leaving(spec, warned(1, 69), warned(2, 69)) == [], "before their drain deadline none needs to"
     assert leaving(spec, warned(1, 111), warned(2, 109)) == [1]
     assert leaving(spec, warned(1, 111), warned(2, 110)) == [1, 2]
 
 
 def test_one_that_stays_is_enough_for_all_to_leave_in_time() -> None:
-    """Where anybody serves who isn't warned nobody is the very last: all leave at the last safe moment."""
+    """Where anybody serves who isn't warned nobody is the very last: all leave at the drain deadline."""
     spec = spec_of(3)
     stays = a_replica(4, READY)
     assert leaving(spec, warned(1, 80), warned(2, 70), stays) == [1, 2]
@@ -150,11 +150,11 @@ def test_the_rotation_is_never_emptied_before_the_last_moment(
 
 @given(fleets())
 def test_everybody_who_is_warned_is_out_in_time(fleet: tuple[ServiceSpec, Rows, set[int]]) -> None:
-    """Nobody serves on until EC2 takes it; beyond the last safe moment only the very last one does."""
+    """Nobody serves on until EC2 takes it; beyond the drain deadline only the very last one does."""
     spec, rows, gone = fleet
     left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
     there = [r for r in rows.replicas.values() if r.serves and r.id not in gone | left]
     warned_at = [r.warned_at for r in there if r.warned_at]
     assert all(rotation.last_moment(at) > NOW for at in warned_at)
-    late = [at for at in warned_at if rotation.last_safe_moment(spec, at) <= NOW]
+    late = [at for at in warned_at if rotation.drain_deadline(spec, at) <= NOW]
     assert len(late) <= (1 if len(there) == len(warned_at) else 0)

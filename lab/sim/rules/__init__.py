@@ -12,7 +12,7 @@ class Rule(StrEnum):
     # What serves, at every step: `checker`.
     NEVER_BELOW_DESIRED = "No serving replica is taken out if fewer than desired would be left"
     WARNED_SERVES_WHILE_NEEDED = (
-        "A warned replica that is needed serves until its last safe moment, "
+        "A warned replica that is needed serves until its drain deadline, "
         "and the very last one until ten seconds before its end"
     )
     WARNED_OUT_BEFORE_END = "A warned replica is out of rotation before its instance ends"

@@ -86,7 +86,7 @@ def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica)
         if r.id in view.now.replicas and view.now.replicas[r.id].serves
     )
     if (others or later) and safe <= view.invocation.loaded_at:
-        return "it is past its last safe moment"
+        return "it is past its drain deadline"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The document in effect, as docs/operating.md explains it: derived here once more, because it is checked."""
+"""The document in effect, as docs/commands.md explains it: derived here once more, because it is checked."""
 
 from __future__ import annotations
 

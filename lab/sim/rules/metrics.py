@@ -83,7 +83,7 @@ LASTING_REFUSALS = frozenset(
         RefusalKind.REQUEST,
     }
 )
-"""Refusals that a person must fix: docs/operating.md."""
+"""Refusals that a person must fix: docs/operations.md."""
 
 _Key = tuple[Metric, str | None]
 

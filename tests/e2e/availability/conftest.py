@@ -20,7 +20,7 @@ MINUTE_S = 6.0
 """How long the schedule's minute is: ticks at rest, which many tests wait for, are ten times as frequent."""
 
 DRAIN_S = 5
-"""An answer takes a second or two. The last safe moment is 95 s after a warning then."""
+"""An answer takes a second or two. The drain deadline is 95 s after a warning then."""
 
 SERVICE = """
 name: {name}

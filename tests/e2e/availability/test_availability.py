@@ -15,7 +15,7 @@ from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import CLIENTS, Clients
 from tests.e2e.faults.bench import Bench
 
-LAST_SAFE_S = EC2_WARNING_S - DRAIN_S - timing.DRAIN_SETTLE_S
+DRAIN_DEADLINE_S = EC2_WARNING_S - DRAIN_S - timing.DRAIN_SETTLE_S
 """From a warning until requests may be cut."""
 
 ENOUGH = 2
@@ -39,7 +39,7 @@ def test_an_instance_that_cannot_be_terminated_holds_up_nobody(stories: Stories)
 
 
 def test_everything_is_warned_while_every_pool_is_dry(stories: Stories) -> None:
-    """No request fails or is cut: what is warned serves on until others do, or till the last safe moment."""
+    """No request fails or is cut: what is warned serves on until others do, or till the drain deadline."""
     story = stories.taken
     bench, ids = story.bench, [r.instance_id for r in story.before]
 
@@ -62,7 +62,7 @@ def test_everything_is_warned_while_every_pool_is_dry(stories: Stories) -> None:
         warned, left = interruption["warned_at"], interruption["deregistered_at"]
         assert warned
         assert left
-        if sum(at <= left for at in came) < ENOUGH and left - warned < LAST_SAFE_S:
+        if sum(at <= left for at in came) < ENOUGH and left - warned < DRAIN_DEADLINE_S:
             early.append(f"{interruption['instance_id']} after {left - warned:.1f} s")
     # Warnings may come in several batches. Whoever reads the first one knows that the two others serve, not
     # yet that they are warned, too.

@@ -178,7 +178,7 @@ def test_a_permission_that_is_missing_costs_its_own_part_alone(
 
 
 def test_with_the_listed_permissions_nothing_is_missing(demo: Bench, spotrelay: Command) -> None:
-    """What docs/operating.md lists for a status is enough."""
+    """The permissions of `OF_STATUS` are all that a status needs."""
     spotrelay.as_role(demo.assume("looks", *OF_STATUS).get_credentials())
     code, out, _ = spotrelay("status", "demo", "--check")
     assert (code, "Not read" in out) == (0, False)

@@ -1,4 +1,4 @@
-"""Files in SkyServe's words are deployed as they are, and what answers is the file's own server."""
+"""Files in SkyServe's format are deployed as they are, and what answers is the file's own server."""
 
 from __future__ import annotations
 

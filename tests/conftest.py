@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.e2e.emitted import Check
+
+# No test is judged by its speed: on a busy machine one example may take a second. The rest stays as
+# Hypothesis has it, which differs where CI is set.
+settings.register_profile(
+    "spotrelay", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("spotrelay")
 
 
 def pytest_configure(config: pytest.Config) -> None:

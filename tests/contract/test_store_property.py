@@ -224,7 +224,6 @@ TestStores = Stores.TestCase
 TestStores.settings = settings(
     max_examples=15,
     stateful_step_count=15,
-    deadline=None,
     # A failure is shown as found: to shorten it, hypothesis would replay it for minutes.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )

@@ -92,9 +92,9 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "document-in-effect-kept",
-        "control.controller",
+        "control.gathering",
         "store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))",
-        "store.keep_document(_in_effect(spec, rows, self._ports.clock.now()), {})",
+        "store.keep_document(desired.in_effect(spec, rows.requests, ports.clock.now()), {})",
         "what an operator asks for is kept as the service file's number, and outlives its time",
     ),
     HandMade(
@@ -113,7 +113,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "warnings-after-instances",
-        "control.controller",
+        "control.gathering",
         old="""\
         warned = slots.warned(rows, ports.fleet.warned())
         observed = ports.fleet.observe(service)
@@ -126,14 +126,14 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "commits-go-on-after-a-lost-race",
-        "control.controller",
+        "control.performing",
         old="list(takewhile(partial(self._commit, outcome), wanted))",
         new="[change for change in wanted if self._commit(outcome, change)]",
         wrong="what was decided together with a lost commit is written without it",
     ),
     HandMade(
         "lost-races-not-decided-again",
-        "control.controller",
+        "control.performing",
         old="            outcome.is_won = False\n",
         new="",
         wrong="a signal that lost its race is done with all the same",
@@ -141,7 +141,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "drained-but-in-rotation",
-        "control.controller",
+        "control.performing",
         old="self._take_out(outcome, spec, leaving, ports, out)",
         new="True",
         wrong="what the tick drains stays in rotation",
@@ -157,7 +157,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "terminates-nothing",
-        "control.controller",
+        "control.performing",
         old="lambda: self._terminate(service, terminate)",
         new="lambda: None",
         wrong="instances that have done their work go on being paid for",
@@ -166,21 +166,21 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "next-tick-not-announced",
         "control.controller",
-        old="            self._announce_tick(service, due, serving)\n",
+        old="            self._performer.announce(service, due, serving)\n",
         new="            pass\n",
         wrong="after a tick nobody looks before the minute is over",
         is_quick=True,
     ),
     HandMade(
         "not-deregistered-again",
-        "control.controller",
+        "control.performing",
         old="self._take_out(outcome, spec, again, ports, out)",
         new="pass",
         wrong="what a tick registered while the warning was handled stays in rotation",
     ),
     HandMade(
         "registered-without-reading-again",
-        "control.controller",
+        "control.probing",
         old="ready = [r.instance_id for r in entering if r.instance_id]",
         new="ready = sorted(answering)",
         wrong="a replica that drained while it was probed comes back into rotation",
@@ -411,14 +411,14 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "a-missing-document-is-a-removal",
-        "control.controller",
+        "control.gathering",
         old="        if removal.told_at is None:\n",
         new="        if False:\n",
         wrong="a parameter that is hidden for a moment ends the service",
     ),
     HandMade(
         "nobody-looks-again",
-        "control.controller",
+        "control.performing",
         old="lambda: self._call_back(spec, done)",
         new="lambda: None",
         wrong="a tick that hangs keeps a warned replica in rotation until its end",

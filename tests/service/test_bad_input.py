@@ -660,7 +660,7 @@ def test_a_directory_is_no_service_file(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(lambda text: (GOOD + text).encode())))
 @example(b"? ")
 @example(b"a: 0x")

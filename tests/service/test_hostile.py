@@ -84,7 +84,7 @@ def test_hostile_text_arrives_as_it_was_written(service: Loader, text: str) -> N
     arrives(service(as_json(file_with(text))), text)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
 @given(anything)
 @example("\x00")
 @example("\r")

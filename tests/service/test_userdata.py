@@ -44,7 +44,7 @@ def files(text: str) -> dict[str, str]:
     return {Path(entry["path"]).name: entry["content"] for entry in config(text)["write_files"]}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
 @given(environments)
 @example({"A_A": '"; touch x; "', "B_B": "$HOME `id` $(id) ${X} \\", "C_C": "two\nlines\\\n'", "D_D": ""})
 def test_bash_reads_back_exactly_what_was_written(tmp_path: Path, env: dict[str, str]) -> None:
@@ -206,7 +206,7 @@ def test_secrets_are_fetched_with_the_instances_role_and_never_fallback_user_dat
     assert "spotrelay: can't read parameter /chat/hf-token" in failed.stderr
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\t\n'\"#:-%|>"), max_size=40))
 @example("echo é 模型 🦙")
 @example("  indented first\nthen not")

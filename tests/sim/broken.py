@@ -13,9 +13,13 @@ from unittest.mock import patch
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
 from spotrelay import events
-from spotrelay.control import controller, intake, reporting
+from spotrelay.control import controller, intake, performing, reporting
 from spotrelay.control.controller import Controller
+from spotrelay.control.gathering import Gatherer
 from spotrelay.control.intake import Intake
+from spotrelay.control.notifying import Notifier
+from spotrelay.control.performing import Outcome, Performer
+from spotrelay.control.probing import Probing
 from spotrelay.core import desired, timing
 from spotrelay.core.instances import Refusal
 from spotrelay.core.names import Metric
@@ -138,16 +142,16 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
 _for_replica = reconcile._for_replica
 _count = SimTelemetry.count
 _price = PoolMemory.price
-_publish = Controller._publish
+_publish = Notifier._publish
 _tick = Controller.tick
-_attempt = Controller._attempt
-_launch_and_tell = Controller._launch_and_tell
+_attempt = Outcome.attempt
+_launch_and_tell = Performer._launch_and_tell
 _parse_tick = ticks.parse_tick
 _parse = events.parse
-_take_out = Controller._take_out
+_take_out = Performer._take_out
 _get = SimServices.get
-_commit = Controller._commit
-_perform = Controller._perform
+_commit = Performer._commit
+_perform = Performer.perform
 _store_commit = MemoryStore.commit
 _check = MemoryStore._check
 _terminate = SimFleet.terminate
@@ -170,7 +174,7 @@ _read = Controller._read
 _decide_load = scaling.decide
 _applied_to = desired.Desired.applied_to
 _missing = strength._missing
-_probe = Controller._probe
+_probe = Probing.probe
 _as_it_should_be = standby._as_it_should_be
 _unowned = reconcile.unowned
 
@@ -203,23 +207,23 @@ MISTAKES.append(
 )
 
 
-@mistake(Controller, "_commit", Rule.INTENT_BEFORE_LAUNCH)
-def no_launch_intent(self: Controller, outcome: Any, change: Changes) -> bool:
+@mistake(Performer, "_commit", Rule.INTENT_BEFORE_LAUNCH)
+def no_launch_intent(self: Performer, outcome: Any, change: Changes) -> bool:
     """Launches are made without a recorded intent."""
     return _commit(self, outcome, replace(change, open_intent=None))
 
 
-@mistake(Controller, "_perform", Rule.ROW_BEFORE_EFFECT)
-def deregisters_first(self: Controller, decision: Any) -> Any:
+@mistake(Performer, "perform", Rule.ROW_BEFORE_EFFECT)
+def deregisters_first(self: Performer, decision: Any) -> Any:
     """Targets are deregistered before the row is written."""
     if decision.spec:
         self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out], {})
     return _perform(self, decision)
 
 
-@mistake(Controller, "_deregister", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.STEPS_INDEPENDENT)
+@mistake(Performer, "_deregister", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.STEPS_INDEPENDENT)
 def most_targets_stay_registered(
-    self: Controller, spec: ServiceSpec, instance_ids: Any, ports: Mapping[str, int]
+    self: Performer, spec: ServiceSpec, instance_ids: Any, ports: Mapping[str, int]
 ) -> None:
     """Most draining replicas get requests until they are gone."""
     drained = [i for i in instance_ids if i.endswith("0")]
@@ -288,8 +292,8 @@ def rows_above_the_highest_id_are_ignored(rows: Rows, now: datetime) -> Rows:
 also(controller, "known")(rows_above_the_highest_id_are_ignored)
 
 
-@mistake(Controller, "_missed", Rule.NEVER_BELOW_DESIRED)
-def a_missing_document_ends_the_service(self: Controller, *args: Any, **kwargs: Any) -> Any:
+@mistake(Gatherer, "_missed", Rule.NEVER_BELOW_DESIRED)
+def a_missing_document_ends_the_service(self: Gatherer, *args: Any, **kwargs: Any) -> Any:
     """A service is removed as soon as its parameter is missing."""
     return None, True
 
@@ -341,8 +345,8 @@ def tick_ignores_warnings(self: SimFleet) -> Mapping[str, datetime]:
     return {}
 
 
-@mistake(Controller, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS)
-def drains_and_replaces_in_two_commits(self: Controller, outcome: Any, change: Changes) -> bool:
+@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS)
+def drains_and_replaces_in_two_commits(self: Performer, outcome: Any, change: Changes) -> bool:
     """A replica is drained in one commit, and replaced in another."""
     drained = Changes(change.service, update=change.update, serving=change.serving)
     rest = replace(change, update=(), serving=None)
@@ -631,8 +635,8 @@ def who_ended_meanwhile_is_forgotten(rows: Rows) -> list[int]:
     return []
 
 
-@mistake(Controller, "_publish", Rule.NEWS_TOLD)
-def events_are_sent_once(self: Controller, service: str, notices: Any) -> Any:
+@mistake(Notifier, "_publish", Rule.NEWS_TOLD)
+def events_are_sent_once(self: Notifier, service: str, notices: Any) -> Any:
     """What EventBridge didn't take isn't tried again."""
     _publish(self, service, notices)
     return ()
@@ -644,12 +648,12 @@ def a_gap_is_told_before_it_is_on_record(self: Any, before: Any) -> bool:
     return False
 
 
-@mistake(Controller, "_take_out", Rule.METRICS_EXACT)
+@mistake(Performer, "_take_out", Rule.METRICS_EXACT)
 def failed_deregistrations_are_counted(
-    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
+    self: Performer, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
 ) -> bool:
     """Deregistrations count even if the load balancer doesn't answer."""
-    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids, ports))
+    is_done: bool = outcome.attempt("deregister", lambda: self._deregister(spec, instance_ids, ports))
     out |= dict.fromkeys(instance_ids, self._ports.clock.now())
     return is_done
 
@@ -673,39 +677,39 @@ def every_message_is_a_tick(body: str) -> Tick:
     return replace(_parse_tick(body), kind=TickKind.TICK)
 
 
-@mistake(Controller, "_attempt", Rule.STEPS_INDEPENDENT)
-def one_failure_ends_the_decision(self: Controller, outcome: Any, step: str, act: Any) -> bool:
+@mistake(Outcome, "attempt", Rule.STEPS_INDEPENDENT)
+def one_failure_ends_the_decision(self: Outcome, step: str, act: Any) -> bool:
     """If the load balancer doesn't answer, no replacement is launched."""
-    return not outcome.troubles and _attempt(self, outcome, step, act)
+    return not self.troubles and _attempt(self, step, act)
 
 
-@mistake(Controller, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH, Rule.STEPS_INDEPENDENT)
-def deregisters_after_the_launch(self: Controller, outcome: Any, *args: Any) -> None:
+@mistake(Performer, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH, Rule.STEPS_INDEPENDENT)
+def deregisters_after_the_launch(self: Performer, outcome: Any, *args: Any) -> None:
     """Targets are deregistered only after the launch."""
     self._late = (outcome, *args)  # type: ignore[attr-defined]
 
 
-@also(Controller, "_launch_and_tell")
-def _launch_then_take_out(self: Controller, *args: Any) -> None:
+@also(Performer, "_launch_and_tell")
+def _launch_then_take_out(self: Performer, *args: Any) -> None:
     _launch_and_tell(self, *args)
     outcome, *rest = self._late  # type: ignore[attr-defined]
     _take_out(self, outcome, *rest)
 
 
-@mistake(controller, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT)
+@mistake(performing, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT)
 def writes_after_a_lost_commit(predicate: Any, wanted: Iterable[Changes]) -> Iterator[Changes]:
     """The rest of a decision is written after one of its commits was lost."""
     return filter(predicate, wanted)
 
 
-@mistake(Controller, "_missed", Rule.REMOVAL_NEEDS_TWO_SIGNS)
-def one_sign_of_a_removal_is_enough(self: Controller, service: str, rows: Rows, **_: Any) -> Any:
+@mistake(Gatherer, "_missed", Rule.REMOVAL_NEEDS_TWO_SIGNS)
+def one_sign_of_a_removal_is_enough(self: Gatherer, service: str, rows: Rows, **_: Any) -> Any:
     """A deletion event ends a service, even if its parameter exists again."""
     return (None, True) if rows.removal.told_at else (rows.document, False)
 
 
-@mistake(Controller, "_announce_tick", Rule.TICK_AFTER_CHANGE)
-def no_tick_after_a_change(self: Controller, *args: Any) -> None:
+@mistake(Performer, "announce", Rule.TICK_AFTER_CHANGE)
+def no_tick_after_a_change(self: Performer, *args: Any) -> None:
     """No tick follows a change before the schedule's."""
 
 
@@ -878,7 +882,7 @@ def events_of_draining_replicas_are_ignored(*args: Any) -> None:
     """Events about draining replicas are ignored."""
 
 
-@mistake(Controller, "_call_back", Rule.LAST_MOMENT_CHECKED, Rule.STEPS_INDEPENDENT)
+@mistake(Performer, "_call_back", Rule.LAST_MOMENT_CHECKED, Rule.STEPS_INDEPENDENT)
 def no_check_of_warned_replicas(*args: Any) -> None:
     """No check of a warned replica is scheduled."""
 
@@ -1000,16 +1004,14 @@ def cold_and_resumed_fallbacks_take_turns(
     return [r for r in surplus if not r.serves]
 
 
-@mistake(Controller, "_standbys", Rule.STANDBYS_COUNTED)
-def standbys_are_never_counted(
-    self: Controller, outcome: Any, deployed: Any, spec: ServiceSpec, _: Any
-) -> int:
+@mistake(Gatherer, "standbys", Rule.STANDBYS_COUNTED)
+def standbys_are_never_counted(self: Gatherer, outcome: Any, deployed: Any, spec: ServiceSpec, _: Any) -> int:
     """Whatever the starts and losses, the first number of standbys stays."""
     return spec.standby
 
 
-@mistake(Controller, "_probe", Rule.STANDBY_OUT_OF_ROTATION)
-def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any, *args: Any) -> None:
+@mistake(Probing, "probe", Rule.STANDBY_OUT_OF_ROTATION)
+def standbys_are_registered(self: Probing, spec: ServiceSpec, seen: Any, *args: Any) -> None:
     """A standby that is prepared comes into rotation."""
     rising = (r for r in seen.rows.replicas.values() if r.stands_by and r.state is ReplicaState.STARTING)
     if ids := [r.instance_id for r in rising if r.instance_id]:

@@ -112,7 +112,7 @@ def never_one_that_serves(world: Troubled) -> Callable[..., None]:
     return check
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEPS, max_size=12))
 def test_nobody_who_serves_is_taken_away_and_all_come_back(steps: list[Step]) -> None:
     """In the end as many serve as are wanted, each in rotation, and no instance is left without a replica."""

@@ -1,0 +1,166 @@
+"""Reads what a decision is made on: documents, rows, and what EC2 and the load balancer show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from zoneinfo import ZoneInfoNotFoundError
+
+from spotrelay.control.performing import Outcome
+from spotrelay.control.reporting import Reporting
+from spotrelay.core import desired, timing
+from spotrelay.core.pools import PoolMemory
+from spotrelay.core.ports import PortError, Ports, UnreadableDocument
+from spotrelay.core.rows import Removal, Rows
+from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.placement import launching
+from spotrelay.serving import moves, reconcile, rollout, scaling, slots, standby_count, strength
+from spotrelay.serving.observation import Observation
+
+ENDED_LOOKED_AT = 100
+"""Ended replicas, the newest first, among which the owners of leftover instances are looked for: a page."""
+
+
+class Gatherer:
+    """Reads. All that it writes is what it learns by that: documents, numbers asked for, lost IDs."""
+
+    def __init__(self, ports: Ports, reporting: Reporting) -> None:
+        self._ports = ports
+        self._reporting = reporting
+
+    def deployed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+        """The service file's document, and whether the service's stack is gone for certain.
+
+        A document that is missing or can't be read ends nothing: then the last one counts.
+
+        Raises:
+            OtherControlPlane: see `ports.Services.get`.
+        """
+        store, kept = self._ports.store, rows.document
+        try:
+            spec = self._ports.services.get(service, fresh=True)
+        except UnreadableDocument as error:
+            self._reporting.held_back(
+                service, "the last document counts", str(error), "deploy the service again"
+            )
+            self._note_presence(service, rows)
+            return kept, False
+        if spec is None:
+            return self._missed(service, rows, is_vouched_for=is_vouched_for)
+        spec = standby_count.with_number_so_far(spec, kept)
+        self._note_presence(service, rows)
+        if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
+            self._reporting.held_back(
+                service,
+                "the last document counts",
+                f"the target group is {spec.target_group_arn} instead of {kept.target_group_arn}, where the"
+                " replicas are registered",
+            )
+            return kept, False
+        if spec != kept:
+            store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))
+        return spec, False
+
+    def with_load(self, outcome: Outcome, deployed: ServiceSpec, wanted: Scaling, rows: Rows) -> Rows:
+        """The rows with the number that the load asks for by now; as before if nobody can tell."""
+        ports, service = self._ports, deployed.service
+        known = rows.requests.get(desired.Source.LOAD)
+        before = known or scaling.begun(deployed, rows)
+        try:
+            load = ports.loads.observe(deployed, ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            ports.telemetry.record("load_unknown", service=service, error=repr(error))
+            launching.count_denied(ports, error)
+            load = Load()
+        try:
+            decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), ports.clock.now())
+        except ZoneInfoNotFoundError as error:
+            remedy = "name a time zone that IANA's database has"
+            self._reporting.held_back(service, "the number of replicas is kept", str(error), remedy)
+            decided = before
+        if decided != known and outcome.attempt(
+            "scale", lambda: ports.store.note_request(service, desired.Source.LOAD, decided)
+        ):
+            self._reporting.scaled(service, before, decided, load)
+            before = decided
+        return replace(rows, requests={**rows.requests, desired.Source.LOAD: before})
+
+    def standbys(self, outcome: Outcome, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
+        """How many standbys pay, where the service file leaves that to us; as before if nobody can tell."""
+        store, service = self._ports.store, spec.service
+        try:
+            wanted = standby_count.derive(spec, rows, store.history(service, standby_count.RECORD))
+            if wanted.count != spec.standby:
+                self._reporting.standbys(service, spec.standby, wanted)
+                store.keep_document(replace(deployed, standby=wanted.count))
+        except PortError as error:  # no reason not to replace what is lost
+            outcome.note("count_standbys", error)
+            return spec.standby
+        return wanted.count
+
+    def pools(self, outcome: Outcome, spec: ServiceSpec | None, rows: Rows) -> PoolMemory:
+        """What is known of the pools, where replicas move or some are to go.
+
+        Nothing if nobody can tell.
+        """
+        if spec is None or not (moves.may_move(spec) or strength.surplus(spec, rows)):
+            return PoolMemory()
+        try:
+            return self._ports.store.recall(spec.service, spec.region, self._ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            outcome.note("recall", error)
+            return PoolMemory()
+
+    def look(
+        self, service: str, spec: ServiceSpec | None, rows: Rows, *, is_vouched_for: bool
+    ) -> Observation:
+        """What EC2 and the load balancer show."""
+        ports = self._ports
+        # The warned ones before the instances: what is warned no more by then is seen gone.
+        warned = slots.warned(rows, ports.fleet.warned())
+        observed = ports.fleet.observe(service)
+        known = {r.instance_id for r in rows.replicas.values() if r.instance_id}
+        health = ports.router.health(spec, known) if spec else {}
+        instances = slots.instances(spec, rows, observed, health)
+        seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
+        if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
+            located = ports.store.locate(strangers)
+            recorded = {i: id_ for i, (owner, id_) in located.items() if owner == service}
+            # A row may have ended, and whoever was to terminate its instance died over it.
+            ended = {r.id for r in ports.store.history(service, ENDED_LOOKED_AT)} if recorded else set()
+            of_ended = frozenset(i for i, id_ in recorded.items() if id_ in ended)
+            registered = ports.router.ports(spec, known) if spec and strangers & health.keys() else {}
+            seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended, ports=registered)
+        # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
+        if rows.highest_id == 0:
+            seen = replace(seen, ended_id=self.highest_ended_id(service))
+        return seen
+
+    def highest_ended_id(self, service: str) -> int:
+        """The highest ID in the history; 0 without one."""
+        return next((replica.id for replica in self._ports.store.history(service, 1)), 0)
+
+    def _note_presence(self, service: str, rows: Rows) -> None:
+        """The service has a document: whatever was told of a removal is over."""
+        if rows.removal != Removal():
+            self._ports.store.note_removal(service, Removal())
+
+    def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+        """What a missing document means: an end only if we were told, and it stays missing."""
+        removal = rows.removal
+        if is_vouched_for and removal.told_at is None:
+            removal = Removal(self._ports.clock.now())
+        if removal.told_at is None:
+            self._reporting.held_back(
+                service,
+                "its replicas are kept",
+                "its document is missing, and nothing says that it was removed",
+            )
+            return rows.document, False
+        told_for = self._ports.clock.now() - removal.told_at
+        removal = replace(removal, absent=removal.absent + 1)
+        if removal.absent > timing.REMOVED_TICKS and told_for >= seconds(timing.REMOVED_AFTER_S):
+            return None, True
+        self._ports.store.note_removal(service, removal)
+        return None, False

@@ -1,0 +1,301 @@
+"""Carries decisions out: the only place that knows what must come before what.
+
+Signals and ticks go through the same `Performer.perform`. Its order is the point of it:
+
+1. *Commit* the rows: whoever loses the race for a row does nothing more about it. A replica that serves is
+   taken out only on the strength of the others that serve, and the commit fails if they have become fewer:
+   two of the last ones never leave because each relies on the other.
+2. *Deregister* what the rows say has left, before anything slow: it is what the clients feel.
+3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
+4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
+5. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
+   up a launch, or fail it.
+6. *Terminate*, last: nothing waits for it.
+
+A step that fails doesn't keep the next from being taken: a load balancer that doesn't answer is no reason not
+to launch. What failed is raised in the end, so that the message comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from math import ceil
+
+from spotrelay.control.reporting import Reporting
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import PoolMemory
+from spotrelay.core.ports import Conflict, Denied, PortError, Ports
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import Signal
+from spotrelay.placement import cooldowns, launching
+from spotrelay.serving import changes, interruption, rollout, rotation, slots
+from spotrelay.serving.actions import (
+    Action,
+    Fail,
+    HoldBack,
+    LookAgain,
+    Register,
+    ServeOn,
+    Start,
+    StartInstance,
+    TakeIn,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done about one service, and what it was decided on."""
+
+    service: str
+    spec: ServiceSpec | None
+    """Without one nothing is created, launched or routed."""
+    rows: Rows
+    actions: Sequence[Action]
+    signals: Sequence[Signal] = ()
+    serving: datetime | None = None
+    """The announced tick that it serves, if it is one's."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a decision's steps: one that fails is for the next ones no reason not to be taken."""
+
+    ports: Ports
+    is_won: bool = True
+    """Whether no action was decided on rows that have changed since."""
+    troubles: list[PortError] = field(default_factory=list)
+    """The steps that failed."""
+
+    def attempt(self, step: str, act: Callable[[], object]) -> bool:
+        """Take a step; False if it failed, which is noted."""
+        try:
+            act()
+        except PortError as error:
+            self.note(step, error)
+            return False
+        return True
+
+    def note(self, step: str, error: PortError) -> None:
+        """Keep what failed, and log it."""
+        self.troubles.append(error)
+        is_denied = isinstance(error, Denied)
+        self.ports.telemetry.record("denied" if is_denied else "step_failed", step=step, error=str(error))
+        launching.count_denied(self.ports, error)
+
+    def raise_first(self) -> None:
+        """Raise what failed first, if anything did."""
+        if self.troubles:
+            raise self.troubles[0]
+
+
+class Performer:
+    """Carries decisions out through the ports."""
+
+    def __init__(self, ports: Ports, reporting: Reporting) -> None:
+        self._ports = ports
+        self._reporting = reporting
+
+    def perform(self, decision: Decision) -> Outcome:
+        """Carry the actions out, as far as their rows haven't changed since they were read."""
+        service, spec, signals = decision.service, decision.spec, decision.signals
+        now = self._ports.clock.now()
+        wanted = changes.changes(service, spec, decision.rows, decision.actions, now, self._ports.new_id)
+        outcome = Outcome(self._ports)
+        # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
+        committed = list(takewhile(partial(self._commit, outcome), wanted))
+        if held := sum(change.held for change in committed):
+            self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
+            self._ports.telemetry.record("launches_held", service=service, replicas=held)
+        won = {r.id: r for change in committed for r in (*change.create, *change.update)}
+        done = [a for a in decision.actions if _is_won(a, won)]
+        leaving = [a.takes_out for a in done if a.takes_out]
+        out: dict[str, datetime] = {}
+        is_out = True
+        try:
+            if spec:
+                outcome.attempt("look_again", lambda: self._call_back(spec, done))
+                ports = self._registered_ports(outcome, spec, decision.rows, leaving)
+                is_out = self._take_out(outcome, spec, leaving, ports, out)
+                outcome.attempt("register", lambda: self._enter(decision, spec, done, ports))
+                # Before the launches: it is what serves first.
+                outcome.attempt("start", lambda: self._start(spec, done, committed))
+                outcome.attempt(
+                    "launch",
+                    lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals),
+                )
+                # Once more what a tick may have been about to register when the warning came.
+                settled = interruption.settled(decision.rows, now)
+                again = [i for i in leaving if i not in settled] if signals else []
+                self._take_out(outcome, spec, again, ports, out)
+        finally:
+            for action in done:
+                self._reporting.done(service, action)
+            if out:
+                self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
+                self._reporting.since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
+            if any(not isinstance(action, HoldBack) for action in done):
+                outcome.attempt("announce", lambda: self.announce(service, self.soon(), decision.serving))
+        if stops := [a.stops for a in done if a.stops]:
+            outcome.attempt("stop", lambda: self._stop(service, stops))
+        # What the load balancer may still send requests to waits; what never became ready gets none.
+        stuck = set() if is_out else set(leaving)
+        ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
+        slots_ended = {a.terminates for a in ended if a.terminates}
+        left = {**decision.rows.replicas, **won}
+        left = {id_: row for id_, row in left.items() if not row.state.is_ended}
+        if terminate := slots.free(replace(decision.rows, replicas=left), slots_ended):
+            outcome.attempt("terminate", lambda: self._terminate(service, terminate))
+        return outcome
+
+    def _registered_ports(
+        self, outcome: Outcome, spec: ServiceSpec, rows: Rows, leaving: Collection[str]
+    ) -> Mapping[str, int]:
+        """By instance, what its server listens on; the load balancer knows it of whom the rows don't say it.
+
+        Those are of before rows said it, or have none any more.
+        """
+        listens_on = {r.instance_id: r.listens_on for r in rows.replicas.values()}
+        known = {slot: port for slot, port in listens_on.items() if slot and port}
+        if any(r.instance_id and not r.port for r in rows.replicas.values()):
+            known = rollout.ports(spec, rows)
+        asked: dict[str, int] = {}
+        if not known.keys() >= set(leaving):
+            outcome.attempt("ports", lambda: asked.update(self._ports.router.ports(spec)))
+        return asked | known
+
+    def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+        """Have somebody look again at what serves on when its time has come, whatever else happens."""
+        clock, ticker = self._ports.clock, self._ports.ticker
+        began = clock.now()
+        warned = (a.warned_at for a in done if isinstance(a, ServeOn | LookAgain))
+        due = sorted({at for warned_at in warned for at in rotation.looks_due(spec, warned_at)})
+        # Those that are due in the same second are one look, for the last of them.
+        looks = {ceil(max((at - began).total_seconds(), 0)): at for at in due}
+        for at in looks.values():
+            # As of now: a call that takes long makes none after it late.
+            ticker.schedule_leave(spec.service, max(ceil((at - clock.now()).total_seconds()), 0))
+
+    def _take_out(
+        self,
+        outcome: Outcome,
+        spec: ServiceSpec,
+        instance_ids: Sequence[str],
+        ports: Mapping[str, int],
+        out: dict[str, datetime],
+    ) -> bool:
+        """Take instances out of rotation; `out` comes to say since when they are, if they are for certain."""
+        is_done = outcome.attempt("deregister", lambda: self._deregister(spec, instance_ids, ports))
+        if is_done:
+            now = self._ports.clock.now()
+            for instance_id in instance_ids:
+                out.setdefault(instance_id, now)
+        return is_done
+
+    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str], ports: Mapping[str, int]) -> None:
+        if instance_ids:
+            self._ports.router.deregister(spec, instance_ids, ports)
+
+    def _enter(
+        self, decision: Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
+    ) -> None:
+        """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
+        entering = Register if spec.readiness_probe else (Start, Register)
+        leaving = {a.takes_out for a in done}
+        coming = (a.replica.instance_id for a in done if isinstance(a, entering))
+        # What a few rows don't tell the port of, the tick puts in.
+        entrants = [i for i in coming if i and i not in leaving and (i in ports or decision.rows.is_whole)]
+        if entrants:
+            self._ports.router.register(spec, entrants, ports)
+
+    def _start(self, spec: ServiceSpec, done: Sequence[Action], committed: Sequence[Changes]) -> None:
+        """Start the instances of the standbys that are resumed."""
+        # One that has slept on may be given up by the same tick.
+        if starts := {a.starts for a in done if a.starts} - {a.takes_out for a in done}:
+            written = [r for change in committed for r in change.stored if r.instance_id in starts]
+            rows = {r.id: r for r in written if not r.state.is_ended}
+            # One that is asked again was resumed before: its row is the one that was read.
+            again = {a.replica.id: a.replica for a in done if isinstance(a, StartInstance)}
+            launching.resume(self._ports, spec, starts, list((again | rows).values()))
+
+    def _launch_and_tell(
+        self,
+        spec: ServiceSpec,
+        rows: Rows,
+        done: Sequence[Action],
+        committed: Sequence[Changes],
+        signals: Sequence[Signal],
+    ) -> None:
+        """Launch what was ordered in other pools than were lost, and then tell others about those."""
+        store, now = self._ports.store, self._ports.clock.now()
+        orders = [change for change in committed if change.open_intent]
+        if not orders and not changes.lessons(done, PoolMemory(), now):
+            return
+        memory = store.recall(spec.service, spec.region, now)
+        lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
+        memory = cooldowns.with_lessons(memory, lessons)
+        known = rows.replicas.values()
+        launched_count = 0
+        for order in orders:
+            its = rollout.of_version(spec, rows, order.to_launch[0].version)
+            launched_count += launching.launch(self._ports, its, order, memory, known)
+        if launched_count:
+            launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
+            self._reporting.since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
+        if lessons:
+            try:
+                store.cool(lessons)
+            except PortError as error:
+                launching.note_lost(self._ports, spec.service, error)
+
+    def _stop(self, service: str, instance_ids: Sequence[str]) -> None:
+        for instance_id, why in self._ports.fleet.stop(instance_ids).items():
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+            self._ports.telemetry.record(
+                "denied", step="stop", service=service, instance_id=instance_id, error=why
+            )
+
+    def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
+        for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+            self._ports.telemetry.record(
+                "denied", step="terminate", service=service, instance_id=instance_id, error=why
+            )
+
+    def _commit(self, outcome: Outcome, change: Changes) -> bool:
+        """Write it; False if it wasn't, or nobody knows. What was written before is carried out anyway."""
+        try:
+            self._ports.store.commit(change)
+        except Conflict as conflict:
+            self._ports.telemetry.count(Metric.CONFLICTS, service=change.service)
+            self._ports.telemetry.record("conflict", service=change.service, detail=str(conflict))
+            outcome.is_won = False
+            return False
+        except PortError as error:
+            outcome.note("commit", error)
+            return False
+        return True
+
+    def announce(self, service: str, due: datetime, serving: datetime | None) -> None:
+        """Have the service's next tick run at `due`, unless one is announced already."""
+        now = self._ports.clock.now()
+        if self._ports.store.claim_tick(service, due, now, serving):
+            self._ports.ticker.schedule(service, due, (due - now).total_seconds())
+
+    def soon(self) -> datetime:
+        """When to look again while something is under way."""
+        return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
+
+
+def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:
+    """Whether what the action writes was written; one that writes nothing always is."""
+    if isinstance(action, TakeIn):
+        return any(row.instance_id == action.instance.id for row in won.values())
+    return action.writes is None or action.writes.id in won

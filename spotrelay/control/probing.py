@@ -1,0 +1,97 @@
+"""Asks the replicas themselves: whether they are ready, and how many requests they have."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spotrelay.control.performing import Decision, Performer
+from spotrelay.control.reporting import Reporting
+from spotrelay.core.instances import Instance
+from spotrelay.core.ports import PortError, Ports
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.scaling import Ongoing, OngoingTarget
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.placement import launching
+from spotrelay.serving import reconcile, rollout
+from spotrelay.serving.actions import StandBy
+from spotrelay.serving.observation import Observation
+
+
+class Probing:
+    """Asks replicas, last in a tick, because what doesn't answer takes its time-out."""
+
+    def __init__(self, ports: Ports, reporting: Reporting, performer: Performer) -> None:
+        self._ports = ports
+        self._reporting = reporting
+        self._performer = performer
+
+    def probe(self, spec: ServiceSpec, seen: Observation, watched: Mapping[int, Instance]) -> None:
+        """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
+
+        What serves and doesn't answer is only noted. Last, because a probe may take its time-out.
+        """
+        waiting = {**reconcile.awaiting_probe(spec, seen), **watched}
+        by_version: dict[int, dict[str, str]] = defaultdict(dict)
+        for id_, instance in waiting.items():
+            if instance.address:
+                by_version[seen.rows.replicas[id_].version][instance.id] = instance.address
+        addresses: dict[str, str] = {}
+        answering: set[str] = set()
+        for version, asked in by_version.items():
+            try:
+                its = rollout.of_version(spec, seen.rows, version)
+                answering |= self._ports.prober.answering(its, asked)
+            except PortError as error:  # nobody was asked: nobody is late for it
+                self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
+                launching.count_denied(self._ports, error)
+            else:
+                addresses |= asked
+        if not addresses:
+            return
+        self._ports.telemetry.record(
+            "probed",
+            service=spec.service,
+            answering=sorted(answering),
+            silent=sorted(addresses.keys() - answering),
+        )
+        now = self._ports.clock.now()
+        if not (answering or watched or reconcile.late(spec, seen.rows, addresses, now)):
+            return
+        # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
+        asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
+        rows = self._ports.store.read(spec.service, asked_of.keys())
+        rows = replace(rows, document=seen.rows.document, earlier=seen.rows.earlier)
+        starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
+        up = [r for r in starting if r.instance_id in answering]
+        entering = rollout.admitted(spec, rows, (r for r in up if not r.stands_by))
+        ready = [r.instance_id for r in entering if r.instance_id]
+        if ready:
+            self._ports.router.register(spec, ready, rollout.ports(spec, rows))
+        prepared = [StandBy(r) for r in up if r.stands_by]
+        late = reconcile.late(spec, rows, addresses.keys() - answering, now)
+        asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
+        heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
+        self._performer.perform(Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
+
+    def measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
+        """Ask the replicas that serve how many requests they have, and report it.
+
+        The next tick goes by it: what waits for replicas that don't answer comes last in a tick.
+        """
+        serving = [r for r in seen.rows.replicas.values() if r.serves]
+        if not serving:
+            return
+        listening = rollout.ports(spec, seen.rows)
+        instances = (seen.instances.get(r.instance_id or "") for r in serving)
+        asked = {
+            i.id: (i.address, listening[i.id]) for i in instances if i and i.address and i.id in listening
+        }
+        try:
+            told = self._ports.prober.ongoing(spec.service, target, asked)
+        except PortError as error:
+            self._ports.telemetry.record("ongoing_unknown", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
+            told = Ongoing()
+        self._reporting.ongoing(spec.service, told, len(serving))

@@ -142,15 +142,17 @@ class Metrics:
         if dimension is None:
             return
         labels = {"LoadBalancer": dimension}
-        new = {}
+        new: dict[str, int] = {}
         for metric, total in self._balancer.counters(name).items():
             new[metric] = total - self._published.get((name, metric), 0)
             self._published[name, metric] = total
             if new[metric]:
                 self._ministack.record_metric("AWS/ApplicationELB", metric, new[metric], "Count", labels)
-        self._publish_targets(name, labels, new)
+        self._publish_targets(name, labels, new, self._balancer.take_response_times(name))
 
-    def _publish_targets(self, name: str, labels: Mapping[str, str], new: Mapping[str, int]) -> None:
+    def _publish_targets(
+        self, name: str, labels: Mapping[str, str], new: Mapping[str, int], response_times: Iterable[float]
+    ) -> None:
         """What AWS says of a target group while it has registered targets, be it nothing."""
         group = self._balancer.target_group(name)
         try:
@@ -163,6 +165,10 @@ class Metrics:
             always = {"RequestCount": new.get("RequestCount", 0), "HealthyHostCount": states.count("healthy")}
             for metric, value in {**always, **answered}.items():
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
+            for seconds in response_times:
+                self._ministack.record_metric(
+                    "AWS/ApplicationELB", "TargetResponseTime", seconds, "Seconds", of_group
+                )
 
     def _see_log(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -123,26 +123,26 @@ def dashboard(
                 Metric.LAUNCHES_HELD: "launches held back",
                 Metric.LAUNCHES_BLOCKED: "refused until mended",
                 Metric.CRASH_LOOPING: "crash looping",
-                Metric.HELD_BACK: "held back",
-                Metric.CALLS_DENIED: "calls denied",
+                Metric.BETTER_ELSEWHERE: "better elsewhere",
             },
         ),
     )
     board.add_widgets(
         _sums(
-            "Signals",
+            "Signals, and what the controller was kept from",
             Metric.SIGNALS_RECEIVED,
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
             Metric.EVENTS_UNSENT,
+            Metric.HELD_BACK,
+            Metric.CALLS_DENIED,
         ),
         _sums(
             "Surveys",
             Metric.SURVEY_REFUSED,
             Metric.SURVEY_UNANSWERED,
             Metric.ALL_ZONES_SCORE_LOW,
-            Metric.BETTER_ELSEWHERE,
             Metric.QUOTAS_SHORT,
         ),
     )

@@ -4,7 +4,9 @@ One message for each incident and one when it is over. So what tells somebody is
 another alarm may have the same cause: while that one rings, this one's messages are suppressed, and its state
 stays true. Parts of composite alarms tell nobody.
 
-    NothingReady  suppresses  CannotLaunch  (both suppress)  NotWhole
+    NothingReady  suppresses  CannotLaunch
+    NothingReady, CannotLaunch, CrashLooping  suppress  NotWhole
+    CrashLooping  is why nothing is launched: CannotLaunch doesn't ring for it
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from constructs import Construct
 from spotrelay.core.names import Alarm, Metric, alarms_prefix
 from spotrelay.core.pools import LEAST_TYPES
 from spotrelay.core.spec import OnUpdate
-from spotrelay.core.timing import LOW_SCORE, MOVE_SCORE_GAIN
+from spotrelay.core.timing import CRASH_LOOP_FAILURES, LOW_SCORE, MOVE_SCORE_GAIN
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, TOPIC_NAME, described, ours
 from stacks.dashboard import BLOCKED_TITLE
@@ -32,8 +34,8 @@ UNLAUNCHED_PERIODS = 2
 """Minutes beyond those that the launches take, `max_launches_per_minute` at a time: a request takes seconds,
 and a fallback is asked for a second after Spot refuses. Three in all, so that it rings within five."""
 
-STOPPED_PERIODS = 3
-"""It is counted with every tick, so at least once a minute; one may be lost."""
+TICK_PERIODS = 3
+"""Of what is counted with every tick, so at least once a minute: one may be lost."""
 
 STARTED_WITHIN_S = 180
 """Beyond the time that a start may take: a minute for the launch and the boot, which `initial_delay_seconds`
@@ -90,8 +92,9 @@ class ServiceAlarms(Construct):
         self._tell = actions.SnsAction(sns.Topic.from_topic_arn(self, "Topic", topic_arn))
         self._start_s = min(max(service.initial_delay_s + STARTED_WITHIN_S, MISSING_AT_LEAST_S), LONGEST_S)
         nothing_ready = self._on_nothing_ready()
-        cannot_launch = self._on_impossible_launches(nothing_ready)
-        self._on_missing_replicas(nothing_ready, cannot_launch)
+        crash_looping = self._on_crash_loops()
+        cannot_launch = self._on_impossible_launches(nothing_ready, crash_looping)
+        self._on_missing_replicas(nothing_ready, cannot_launch, crash_looping)
         if entrance.requests:
             self._on_errors(entrance)
         if service.use_spot and service.on_demand_fallback:
@@ -143,7 +146,24 @@ class ServiceAlarms(Construct):
             " missing is being replaced; the status says what keeps it.",
         )
 
-    def _on_impossible_launches(self, nothing_ready: cloudwatch.IAlarm) -> cloudwatch.CompositeAlarm:
+    def _on_crash_loops(self) -> cloudwatch.IAlarm:
+        """Nobody but a person ends it, so it is told even while nothing is ready."""
+        name = self._service.name
+        return self._alarm(
+            Alarm.CRASH_LOOPING,
+            self._counted(Metric.CRASH_LOOPING, MINUTE, "Sum"),
+            1,
+            f"its replicas have failed to start {CRASH_LOOP_FAILURES} times in a row, so no more are"
+            f" launched. `spotrelay logs {name}` says why they failed, in the lines Fail, and"
+            f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and launches"
+            " go on.",
+            periods=TICK_PERIODS,
+            of_them=1,
+        )
+
+    def _on_impossible_launches(
+        self, nothing_ready: cloudwatch.IAlarm, crash_looping: cloudwatch.IAlarm
+    ) -> cloudwatch.CompositeAlarm:
         """What no retry mends, at once, though something else may serve; and what long has no instance."""
         service = self._service
         blocked = self._part(
@@ -165,7 +185,12 @@ class ServiceAlarms(Construct):
         )
         return self._composite(
             Alarm.CANNOT_LAUNCH,
-            cloudwatch.AlarmRule.any_of(_rings(blocked), _rings(unlaunched)),
+            cloudwatch.AlarmRule.any_of(
+                _rings(blocked),
+                cloudwatch.AlarmRule.all_of(
+                    _rings(unlaunched), cloudwatch.AlarmRule.not_(_rings(crash_looping))
+                ),
+            ),
             f"replicas that are desired ({self._desired}) get no instance. Either EC2 refuses launches until"
             " somebody mends the cause (a quota, a permission, a key, the request), or it lacks capacity:"
             f" then more accelerators, types or zones in the service file widen the choice. {WHERE_WORDS}"
@@ -273,7 +298,7 @@ class ServiceAlarms(Construct):
             " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces"
             " what is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a"
             f" version that starts; `spotrelay rollback {name} --reset` tries this one again.",
-            periods=STOPPED_PERIODS,
+            periods=TICK_PERIODS,
             of_them=1,
         )
 
@@ -368,7 +393,7 @@ class ServiceAlarms(Construct):
             cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         ),
         command: str = "",
-    ) -> None:
+    ) -> cloudwatch.Alarm:
         """An alarm that nothing else rings for."""
         made = cloudwatch.Alarm(
             self,
@@ -383,6 +408,7 @@ class ServiceAlarms(Construct):
             alarm_description=self._described(alarm, meaning, command),
         )
         self._announce(made)
+        return made
 
     def _announce(self, alarm: cloudwatch.Alarm | cloudwatch.CompositeAlarm) -> None:
         """Tell the topic when it goes off, and when it is over."""

@@ -155,6 +155,7 @@ def _then(of: _Of, service: Service) -> Iterator[_Graph]:
         "Trouble",
         left=[
             of.metric(Metric.REPLICAS_FAILED, "Sum", "failed to start", color=RED),
+            of.metric(Metric.CRASH_LOOPING, "Sum", "crash looping"),
             of.metric(Metric.ROLLOUT_STOPPED, "Sum", "roll-out stopped", color=ORANGE),
             of.metric(Metric.ORPHANS_ADOPTED, "Sum", "orphans adopted"),
             of.metric(Metric.ORPHANS_TERMINATED, "Sum", "orphans terminated"),

@@ -18,6 +18,9 @@ from lab.local.metric_math import Series
 PERIOD_S = 300
 """CloudWatch's, where a widget doesn't say."""
 
+ALL = 0.0
+"""When a value is of all of a widget's time: it then has one of each metric."""
+
 _SEARCH = re.compile(
     r"(?P<sum>SUM\()?SEARCH\('\{(?P<namespace>[^,}]+),(?P<dimensions>[^}]+)\}"
     r" MetricName=\"(?P<name>[^\"]+)\"', '(?P<statistic>[^']+)'\)(?(sum)\))"
@@ -126,7 +129,7 @@ class _Reader:
         points = self._metrics.points(namespace, name, dimensions, period_s, statistic)
         if not self._is_one or not points:
             return points
-        return {max(points): _OVER_ALL[statistic](list(points.values()))}
+        return {ALL: _OVER_ALL[statistic](list(points.values()))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ def test_the_fleets_board_begins_with_numbers_and_ends_with_noise(fleet_board: B
     titles = fleet_board.titles()
     assert titles[:2] == ["All services now", "Last 24 hours"]
     assert titles[3].startswith("Replicas missing")
-    assert titles[-2:] == ["Signals", "Surveys"]
+    assert titles[-2:] == ["Signals, and what the controller was kept from", "Surveys"]
     of_services = [e for e in fleet_board.expressions() if "SEARCH" in e]
     assert of_services
     named = {name for _, name, _, _ in fleet_board.metrics()}

@@ -155,8 +155,8 @@ class ServiceAlarms(Construct):
             1,
             f"its replicas have failed to start {CRASH_LOOP_FAILURES} times in a row, so no more are"
             f" launched. `spotrelay logs {name}` says why they failed, in the lines Fail, and"
-            f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and launches"
-            " go on.",
+            f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and"
+            " launches go on.",
             periods=TICK_PERIODS,
             of_them=1,
         )

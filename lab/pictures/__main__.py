@@ -80,7 +80,7 @@ def _tell(story: Story, camera: Camera) -> None:
     story.dry_up()
     camera.terminal("status", ["spotrelay", "status", SERVICE], 124)
     story.bring_back()
-    camera.terminal("history", ["spotrelay", "history", SERVICE], 110)
+    camera.terminal("history", ["spotrelay", "history", SERVICE], 118)
     camera.terminal("explain", ["spotrelay", "explain", SERVICE, str(replacement.id)], 110)
     camera.terminal("cost", ["spotrelay", "cost", SERVICE, "--days", "1"], 110)
     camera.board("board-service", service_dashboard_name(SERVICE, REGION))

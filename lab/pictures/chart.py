@@ -49,9 +49,6 @@ STYLE = {
     "ytick.color": INK,
 }
 
-FEW = 3
-"""A line of so few values is shown by its points, too."""
-
 
 def chart(
     properties: Mapping[str, Any],
@@ -95,11 +92,24 @@ def chart(
 
 
 def _draw(axes: Axes, line: Line, color: str) -> None:
-    times: Any = [_moment(at) for at in sorted(line.points)]
-    values = [line.points[at] for at in sorted(line.points)]
-    axes.plot(
-        times, values, color=color, linewidth=1.6, marker="o" if len(values) <= FEW else None, markersize=4
-    )
+    """Pieces without a gap, as CloudWatch draws them: a value by itself is a point."""
+    times = sorted(line.points)
+    pieces: list[list[float]] = []
+    for at in times:
+        if not pieces or at - pieces[-1][-1] > line.period_s:
+            pieces.append([])
+        pieces[-1].append(at)
+    for piece in pieces:
+        moments: Any = [_moment(at) for at in piece]
+        axes.plot(
+            moments,
+            [line.points[at] for at in piece],
+            color=color,
+            linewidth=1.6,
+            marker="o" if len(piece) == 1 else None,
+            markersize=5,
+            clip_on=len(piece) > 1,  # one at the edge is seen whole
+        )
 
 
 def _stack(axes: Axes, colored: Sequence[tuple[Line, str]]) -> None:

@@ -56,6 +56,8 @@ class Line:
     color: str | None = None
     is_right: bool = False
     """Of the axis on the right."""
+    period_s: int = PERIOD_S
+    """Points that are further apart than this have a gap between them."""
 
 
 def lines(properties: Mapping[str, Any], metrics: Metrics) -> list[Line]:
@@ -85,7 +87,13 @@ class _Reader:
 
     def lines(self) -> list[Line]:
         return [
-            Line(label, points, entry.options.get("color"), entry.options.get("yAxis") == "right")
+            Line(
+                label,
+                points,
+                entry.options.get("color"),
+                entry.options.get("yAxis") == "right",
+                entry.period_s,
+            )
             for entry in self._entries
             if entry.options.get("visible", True)
             for label, points in self._shown(entry)

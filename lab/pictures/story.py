@@ -16,12 +16,12 @@ CALM_S = 100.0
 
 WITHIN_S = 400.0
 
-SPOT_QUOTA, ON_DEMAND_QUOTA = "L-3819A6DF", "L-DB2E81BA"
+SPOT_QUOTA = "L-3819A6DF"
 """Of G and VT instances, in Service Quotas."""
 
 
 class Story:
-    """Takes replicas of one service away in three ways. Then EC2 refuses the other all instances."""
+    """Takes replicas of one service away in three ways. Then EC2 refuses the other all Spot instances."""
 
     def __init__(self, operator: Operator, say: Callable[[str], None]) -> None:
         self._operator = operator
@@ -64,10 +64,9 @@ class Story:
         time.sleep(CALM_S)
 
     def refuse(self) -> None:
-        """The account's quotas are cut to nothing, and the other service loses a replica: an alarm rings."""
-        self._say(f"the quotas are cut, and {OTHER} loses a replica")
-        for code in (SPOT_QUOTA, ON_DEMAND_QUOTA):
-            self._operator.cloud.set_quota(code, 0)
+        """The account's Spot quota is cut to nothing, and the other service loses a replica."""
+        self._say(f"the Spot quota is cut, and {OTHER} loses a replica")
+        self._operator.cloud.set_quota(SPOT_QUOTA, 0)
         watch = Watch(self._operator.store, OTHER, lambda _: None)
         self._operator.cloud.warn(str(watch.look().ready[0].instance_id))
         time.sleep(2 * CALM_S)

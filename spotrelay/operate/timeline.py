@@ -77,6 +77,9 @@ will be, DRAINING, and the other way round than a fallback's."""
 FLAG_ABOVE = 14
 """From a bar's middle up to the edge of a flag on it."""
 
+DIGIT = 6.5
+"""Width of one in a time below the bars."""
+
 MIN_SEGMENT = 1.5
 """A state that lasted milliseconds still shows."""
 
@@ -190,14 +193,11 @@ class _Picture:
         while at <= self._end:
             x = self._x(at)
             _line(self._svg, x, TOP - 8, x, bottom, FAINT)
-            _text(
-                self._svg,
-                x,
-                bottom + 16,
-                at.strftime("%H:%M" if step_s >= 60 else "%H:%M:%S"),
-                size=11,
-                anchor="middle",
-            )
+            words = at.strftime("%H:%M" if step_s >= 60 else "%H:%M:%S")
+            # At an edge it stands beside its line, not outside of the picture.
+            half = DIGIT * len(words) / 2
+            x = min(max(x, half + 2), self._layout.width - half - 2)
+            _text(self._svg, x, bottom + 16, words, size=11, anchor="middle")
             at += timedelta(seconds=step_s)
 
     def replica(self, replica: Replica, y: float) -> None:

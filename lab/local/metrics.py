@@ -148,7 +148,15 @@ class Metrics:
             self._published[name, metric] = total
             if new[metric]:
                 self._ministack.record_metric("AWS/ApplicationELB", metric, new[metric], "Count", labels)
-        self._publish_targets(name, labels, new, self._balancer.take_response_times(name))
+        response_times = self._balancer.take_response_times(name)
+        self._publish_response_times(labels, response_times)
+        self._publish_targets(name, labels, new, response_times)
+
+    def _publish_response_times(self, labels: Mapping[str, str], times_s: Iterable[float]) -> None:
+        for time_s in times_s:
+            self._ministack.record_metric(
+                "AWS/ApplicationELB", "TargetResponseTime", time_s, "Seconds", labels
+            )
 
     def _publish_targets(
         self, name: str, labels: Mapping[str, str], new: Mapping[str, int], response_times: Iterable[float]
@@ -165,10 +173,7 @@ class Metrics:
             always = {"RequestCount": new.get("RequestCount", 0), "HealthyHostCount": states.count("healthy")}
             for metric, value in {**always, **answered}.items():
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
-            for seconds in response_times:
-                self._ministack.record_metric(
-                    "AWS/ApplicationELB", "TargetResponseTime", seconds, "Seconds", of_group
-                )
+            self._publish_response_times(of_group, response_times)
 
     def _see_log(self, lines: Iterable[str]) -> None:
         for line in lines:

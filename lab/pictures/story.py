@@ -53,7 +53,8 @@ class Story:
         self._until(lambda seen: any(r.is_fallback for r in seen.ready), "a fallback that serves")
 
     def bring_back(self) -> None:
-        """Spot is back, and in time it replaces the fallback."""
+        """A while later Spot is back, and in time it replaces the fallback."""
+        time.sleep(CALM_S)
         self._say("Spot is back")
         for instance_type in self._types:
             self._operator.cloud.bring_back(instance_type=instance_type)

@@ -74,6 +74,9 @@ SLOW_PERIODS = 3
 """A quarter of an hour, by `entrance.RESPONSE_PERIOD`: one long answer is no habit, and the threshold is no
 emergency."""
 
+UNCHANGED = cloudwatch.TreatMissingData.IGNORE
+"""No tick, no news: an alarm that rings must not end because nobody counts any more."""
+
 WHERE_WORDS = f"EC2's own words and the remedy are on the fleet's dashboard, under '{BLOCKED_TITLE}', too."
 
 
@@ -113,9 +116,8 @@ class ServiceAlarms(Construct):
         as long as a start may take.
         """
         sleeps = self._service.scaling is not None and self._service.scaling.extremes.least == 0
-        now = self._part(
+        now = self._alarm(
             Alarm.NOTHING_READY,
-            "Now",
             cloudwatch.MathExpression(
                 expression="ready < 1 AND missing > 0",
                 using_metrics={
@@ -126,15 +128,17 @@ class ServiceAlarms(Construct):
                 label="nothing is ready, and something should be",
             ),
             "nothing is ready, and something should be.",
+            part="Now",
             periods=_minutes(self._start_s) if sleeps else 1,
+            missing=UNCHANGED,
         )
-        never = self._part(
+        never = self._alarm(
             Alarm.NOTHING_READY,
-            "NeverBefore",
             self._counted(Metric.REPLICAS_READY, WAS_READY_PERIOD, "Maximum"),
             "nothing was ready for a week, or ever: what isn't ready then is starting, which is no outage.",
+            part="NeverBefore",
             periods=WAS_READY_PERIODS,
-            is_low=True,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
         return self._composite(
@@ -152,7 +156,6 @@ class ServiceAlarms(Construct):
         return self._alarm(
             Alarm.CRASH_LOOPING,
             self._counted(Metric.CRASH_LOOPING, MINUTE, "Sum"),
-            1,
             f"its replicas have failed to start {CRASH_LOOP_FAILURES} times in a row, so no more are"
             f" launched. `spotrelay logs {name}` says why they failed, in the lines Fail, and"
             f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and"
@@ -166,22 +169,22 @@ class ServiceAlarms(Construct):
     ) -> cloudwatch.CompositeAlarm:
         """What no retry mends, at once, though something else may serve; and what long has no instance."""
         service = self._service
-        blocked = self._part(
+        blocked = self._alarm(
             Alarm.CANNOT_LAUNCH,
-            "Blocked",
             self._counted(Metric.LAUNCHES_BLOCKED, MINUTE, "Sum"),
             "EC2 refuses launches until somebody mends the cause.",
+            part="Blocked",
             periods=BLOCKED_PERIODS,
             of_them=1,
-            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         launching = -(-service.most_replicas // service.max_launches_per_minute)
-        unlaunched = self._part(
+        unlaunched = self._alarm(
             Alarm.CANNOT_LAUNCH,
-            "Unlaunched",
             self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),
             "not all replicas that are desired have an instance, and there is no on-demand fallback either.",
+            part="Unlaunched",
             periods=UNLAUNCHED_PERIODS + max(launching, 1),
+            missing=UNCHANGED,
         )
         return self._composite(
             Alarm.CANNOT_LAUNCH,
@@ -202,12 +205,13 @@ class ServiceAlarms(Construct):
     def _on_missing_replicas(self, *causes: cloudwatch.IAlarm) -> None:
         """What isn't ready in the time that a start may take, whatever the reason."""
         service = self._service
-        missing = self._part(
+        missing = self._alarm(
             Alarm.NOT_WHOLE,
-            "Missing",
             self._counted(Metric.REPLICAS_MISSING, MINUTE, "Minimum"),
             "fewer replicas than desired have been ready, for longer than one takes to start.",
+            part="Missing",
             periods=_minutes(self._start_s),
+            missing=UNCHANGED,
         )
         explained = cloudwatch.CompositeAlarm(
             self,
@@ -250,10 +254,10 @@ class ServiceAlarms(Construct):
                 period=MINUTE,
                 label="percent of answers that are 5xx",
             ),
-            ERRORS_PERCENT,
             f"of all answers, {ERRORS_PERCENT} % and more were 5xx in {of_them} of {periods} minutes, though"
             " replicas are ready. 502 and 504: a server broke off or took too long. 503: the balancer had no"
             " healthy target. 500: the server's own, see the instance's console output.",
+            threshold=ERRORS_PERCENT,
             periods=periods,
             of_them=of_them,
         )
@@ -262,10 +266,10 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.FALLBACK_TOO_LONG,
             self._counted(Metric.LONGEST_FALLBACK_S, MINUTE, "Maximum"),
-            FALLBACK_S,
             f"an on-demand instance has stood in for Spot for more than {FALLBACK_S // 3600} h: the service"
             " serves, at the on-demand price. More accelerators, types or zones in the service file widen the"
             " choice.",
+            threshold=FALLBACK_S,
             periods=FALLBACK_PERIODS,
             of_them=1,
             command=f"spotrelay scores {self._service.name}",
@@ -277,7 +281,6 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.BETTER_ELSEWHERE,
             self._counted(Metric.BETTER_ELSEWHERE, SURVEYS, "Sum"),
-            1,
             f"in two surveys in a row EC2 scored all of its zones {LOW_SCORE} or less of 10 for Spot, and a"
             " zone that it doesn't use, or another region that its file allows, at least"
             f" {MOVE_SCORE_GAIN} more. The line better_elsewhere of the log says which. A subnet in that zone"
@@ -293,7 +296,6 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.ROLLOUT_STOPPED,
             self._counted(Metric.ROLLOUT_STOPPED, MINUTE, "Sum"),
-            1,
             "the deployed version was given up: two of its replicas never became ready, one stopped"
             " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces"
             " what is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a"
@@ -308,10 +310,10 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.SLOW_ANSWERS,
             response_time,
-            drain_s,
             f"answers take longer than drain_seconds ({drain_s}): those in flight are cut when EC2 takes an"
             " instance. Raise it in the service file, or limit the answers. This is the time until an"
             " answer's headers: a streamed answer that runs for longer isn't seen here.",
+            threshold=drain_s,
             comparison=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             periods=SLOW_PERIODS,
         )
@@ -326,36 +328,41 @@ class ServiceAlarms(Construct):
         name = self._service.name
         return described(command or f"spotrelay status {name}", f"{name}: {meaning}", alarm)
 
-    def _part(
+    def _alarm(
         self,
         alarm: Alarm,
-        part: str,
         metric: cloudwatch.IMetric,
         meaning: str,
         *,
+        part: str = "",
+        threshold: float = 1,
+        comparison: cloudwatch.ComparisonOperator = (
+            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+        ),
         periods: int,
         of_them: int | None = None,
-        is_low: bool = False,
-        # No tick, no news: an alarm that rings must not end because nobody counts any more.
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.IGNORE,
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+        command: str = "",
     ) -> cloudwatch.Alarm:
-        """A condition that a composite alarm looks at: 1 and more, or `is_low`, less. It tells nobody."""
-        return cloudwatch.Alarm(
+        """An alarm that tells somebody; or a `part`, which a composite alarm looks at and which tells nobody.
+
+        It rings if `of_them` of so many periods are beyond the threshold, by default all.
+        """
+        made = cloudwatch.Alarm(
             self,
             f"{alarm}{part}",
             alarm_name=self._name(alarm, part),
             metric=metric,
-            threshold=1,
-            comparison_operator=(
-                cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
-                if is_low
-                else cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-            ),
+            threshold=threshold,
+            comparison_operator=comparison,
             evaluation_periods=periods,
             datapoints_to_alarm=of_them,
             treat_missing_data=missing,
-            alarm_description=self._described(alarm, meaning),
+            alarm_description=self._described(alarm, meaning, command),
         )
+        if not part:
+            self._announce(made)
+        return made
 
     def _composite(
         self,
@@ -376,36 +383,6 @@ class ServiceAlarms(Construct):
             actions_suppressor=suppressor,
             actions_suppressor_wait_period=SUPPRESSED_WITHIN if suppressor else None,
             actions_suppressor_extension_period=Duration.seconds(extension_s) if suppressor else None,
-        )
-        self._announce(made)
-        return made
-
-    def _alarm(
-        self,
-        alarm: Alarm,
-        metric: cloudwatch.IMetric,
-        threshold: float,
-        meaning: str,
-        *,
-        periods: int,
-        of_them: int | None = None,
-        comparison: cloudwatch.ComparisonOperator = (
-            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-        ),
-        command: str = "",
-    ) -> cloudwatch.Alarm:
-        """An alarm that nothing else rings for."""
-        made = cloudwatch.Alarm(
-            self,
-            alarm,
-            alarm_name=self._name(alarm),
-            metric=metric,
-            threshold=threshold,
-            comparison_operator=comparison,
-            evaluation_periods=periods,
-            datapoints_to_alarm=of_them,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            alarm_description=self._described(alarm, meaning, command),
         )
         self._announce(made)
         return made

@@ -17,6 +17,9 @@ from rich.text import Text
 
 TYPE = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
+DESCENDER = 5
+"""Of a letter such as g, in the picture's units."""
+
 THEME = TerminalTheme(
     (255, 255, 255),
     (36, 41, 47),
@@ -62,4 +65,10 @@ def picture(command: Sequence[str], said: str, columns: int) -> str:
         console.print(Text.from_ansi(line), soft_wrap=False, overflow="fold")
     title = "$ " + " ".join(command)
     svg = console.export_svg(title=title, theme=THEME, unique_id="-".join(command))
+    svg = re.sub(r'(-clip-terminal">\s*<rect [^>]*height=")([\d.]+)', _taller, svg)
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", TYPE)
+
+
+def _taller(clip: re.Match[str]) -> str:
+    """Room for what hangs below the last line: Rich cuts it off, and leaves more than this free below."""
+    return f"{clip[1]}{float(clip[2]) + DESCENDER:g}"

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.local.metric_math import Series
+from lab.pictures import terminal
 from lab.pictures.board import Shown, page
 from lab.pictures.lines import Line, latest, lines
 from spotrelay.core.names import METRICS_DIMENSION, Metric
@@ -134,3 +135,15 @@ def test_what_lines_say_stays_text(control_plane: Template) -> None:
     html = drawn(Board.of(control_plane))
     assert HOSTILE not in html
     assert HOSTILE.replace("<", "&lt;").replace(">", "&gt;") in html
+
+
+def test_a_terminals_picture_has_the_words_and_the_colours() -> None:
+    """Escapes become colours, and nothing is asked of another machine."""
+    said = "\x1b[1mdemo\x1b[0m  \x1b[32mWHOLE 3/3\x1b[0m\nAlarms: none.\n"
+    svg = terminal.picture(["spotrelay", "status", "demo"], said, 40)
+    words = "".join(ET.fromstring(svg).itertext())  # noqa: S314  # our own
+    for text in ("$\xa0spotrelay\xa0status\xa0demo", "WHOLE\xa03/3", "Alarms:\xa0none."):
+        assert text in words or text.replace("\xa0", " ") in words
+    assert "#0a6b4e" in svg, "green"
+    assert "@font-face" not in svg
+    assert "cdnjs" not in svg

@@ -90,7 +90,11 @@ class Alarms(Construct):
     def on_dead_letters(self, id_: str, queue: sqs.Queue, meaning: str) -> None:
         """Anything in a dead-letter queue."""
         metric = queue.metric_approximate_number_of_messages_visible(period=MINUTE, statistic="Maximum")
-        command = f"aws sqs receive-message --queue-url {queue.queue_url} --max-number-of-messages 10"
+        # EventBridge says in the attributes why it couldn't deliver.
+        command = (
+            f"aws sqs receive-message --queue-url {queue.queue_url} --max-number-of-messages 10"
+            " --message-attribute-names All"
+        )
         self._add(
             id_, metric, 1, command, f"{meaning} Read the queue, mend the cause, then redrive or purge it."
         )

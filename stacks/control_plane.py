@@ -286,13 +286,7 @@ class ControlPlaneStack(Stack):
             " and where to ask for how much: quota_short. So does spotrelay validate --account.",
             period=SURVEY_PERIOD,
         )
-        alarms.on_metric(
-            "CrashLooping",
-            Metric.CRASH_LOOPING,
-            log_search(tick_log, "crash_looping", "Fail"),
-            "A service's replicas never become ready, and launches have stopped. The reconcile log names it:"
-            " crash_looping. Deploy a version that works, and launches go on.",
-        )
+        # Not among a service's own: what is held back may be that its stack, and all alarms in it, are gone.
         alarms.on_metric(
             "HeldBack",
             Metric.HELD_BACK,

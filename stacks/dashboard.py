@@ -6,7 +6,7 @@ searches find their metrics, those that had a value within two weeks, which the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import Duration, Stack, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -33,6 +33,19 @@ BLOCKED_TITLE = "Launches that EC2 refuses until somebody mends the cause"
 HALF, FULL = 12, 24
 """Widths in CloudWatch's grid of 24."""
 
+NUMBERS_HEIGHT = 3
+
+ALARMS_A_ROW = 5
+"""So many names are beside each other where a board is as wide as a laptop's screen."""
+
+FROM_ZERO = cloudwatch.YAxisProps(min=0)
+
+SCORES = cloudwatch.YAxisProps(min=0, max=10)
+"""Spot placement scores go from 1 to 10."""
+
+OF_SERVICE = f"${{PROP('Dim.{METRICS_DIMENSION}')}}"
+"""In a label: the service of each line that a search finds."""
+
 DAY = "-PT24H"
 """The last 24 hours, whatever the board shows: where a widget begins, as dashboards write it."""
 
@@ -51,63 +64,84 @@ def dashboard(
         default_interval=Duration.hours(12),
         period_override=PERIODS,
     )
+    board.add_widgets(*_totals())
     board.add_widgets(
         cloudwatch.AlarmStatusWidget(
             title="Alarms of the control plane; each service's are on its own board",
             alarms=list(alarms),
             width=FULL,
-            height=3,
+            height=1 + -(-len(alarms) // ALARMS_A_ROW),
         ),
     )
-    board.add_widgets(*_totals())
     board.add_widgets(
-        _graph("Replicas missing, by service", "Maximum", Metric.REPLICAS_MISSING),
-        _graph("Instances lost, by service", "Sum", Metric.LOSSES_WARNED, Metric.LOSSES_UNWARNED),
+        _graph("Replicas missing, by service", "Maximum", {Metric.REPLICAS_MISSING: ""}),
+        _graph(
+            "Instances lost, by service",
+            "Sum",
+            {Metric.LOSSES_WARNED: "warned", Metric.LOSSES_UNWARNED: "no warning"},
+        ),
     )
     board.add_widgets(
-        _graph("Replicas ready, by service", "Minimum", Metric.REPLICAS_SPOT, Metric.REPLICAS_ON_DEMAND),
-        _graph("USD an hour, by service", "Maximum", Metric.USD_PER_HOUR),
+        _graph(
+            "Replicas ready, by service",
+            "Minimum",
+            {Metric.REPLICAS_SPOT: "on Spot", Metric.REPLICAS_ON_DEMAND: "on demand"},
+        ),
+        _graph("USD an hour, by service", "Maximum", {Metric.USD_PER_HOUR: ""}),
     )
     board.add_widgets(_blocked(logs))
     board.add_widgets(
         _graph(
-            "From the warning until out of rotation, a replacement runs, and is ready (ms)",
+            "Milliseconds from the warning until out of rotation, launched, ready",
             "Maximum",
-            Metric.WARNING_TO_DEREGISTERED_MS,
-            Metric.WARNING_TO_LAUNCHED_MS,
-            Metric.WARNING_TO_READY_MS,
+            {
+                Metric.WARNING_TO_DEREGISTERED_MS: "out",
+                Metric.WARNING_TO_LAUNCHED_MS: "launched",
+                Metric.WARNING_TO_READY_MS: "ready",
+            },
         ),
-        _graph("Launches", "Sum", Metric.REPLICAS_LAUNCHED, Metric.LAUNCH_REFUSALS, Metric.LAUNCH_ERRORS),
+        _graph(
+            "Launches",
+            "Sum",
+            {
+                Metric.REPLICAS_LAUNCHED: "launched",
+                Metric.LAUNCH_REFUSALS: "no capacity",
+                Metric.LAUNCH_ERRORS: "errors",
+            },
+        ),
     )
     board.add_widgets(
         _graph(
-            "How likely Spot is to be had, in the best zone (1 to 10)",
+            "Placement score of the best zone (of 10), by service",
             "Minimum",
-            Metric.BEST_PLACEMENT_SCORE,
+            {Metric.BEST_PLACEMENT_SCORE: ""},
             period_s=SURVEY_PERIOD_S,
+            axis=SCORES,
         ),
         _graph(
             "Trouble",
             "Sum",
-            Metric.REPLICAS_FAILED,
-            Metric.ORPHANS_ADOPTED,
-            Metric.ORPHANS_TERMINATED,
-            Metric.LAUNCHES_HELD,
-            Metric.LAUNCHES_BLOCKED,
-            Metric.BETTER_ELSEWHERE,
-            Metric.CRASH_LOOPING,
-            Metric.HELD_BACK,
-            Metric.CALLS_DENIED,
+            {
+                Metric.REPLICAS_FAILED: "failed to start",
+                Metric.ORPHANS_ADOPTED: "orphans adopted",
+                Metric.ORPHANS_TERMINATED: "orphans terminated",
+                Metric.LAUNCHES_HELD: "launches held back",
+                Metric.LAUNCHES_BLOCKED: "refused until mended",
+                Metric.CRASH_LOOPING: "crash looping",
+                Metric.BETTER_ELSEWHERE: "better elsewhere",
+            },
         ),
     )
     board.add_widgets(
         _sums(
-            "Signals",
+            "Signals, and what the controller was kept from",
             Metric.SIGNALS_RECEIVED,
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
             Metric.EVENTS_UNSENT,
+            Metric.HELD_BACK,
+            Metric.CALLS_DENIED,
         ),
         _sums(
             "Surveys",
@@ -135,17 +169,17 @@ def _totals() -> tuple[cloudwatch.SingleValueWidget, ...]:
     return (
         cloudwatch.SingleValueWidget(
             title="All services now",
-            metrics=[_expression(label, expression, PERIOD_S) for label, expression in now.items()],
+            metrics=[_expression(label, expression) for label, expression in now.items()],
             width=18,
-            height=4,
+            height=NUMBERS_HEIGHT,
         ),
         cloudwatch.SingleValueWidget(
             title="Last 24 hours",
-            metrics=[_expression("lost", lost, PERIOD_S)],
+            metrics=[_expression("lost", lost)],
             start=DAY,
             set_period_to_time_range=True,
             width=6,
-            height=4,
+            height=NUMBERS_HEIGHT,
         ),
     )
 
@@ -182,32 +216,43 @@ def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:
             )
             for metric in metrics
         ],
+        left_y_axis=FROM_ZERO,
     )
 
 
-def _search(metric: Metric, statistic: str, period_s: int) -> str:
-    """Finds a metric of every service, as they appear: no stack knows them all."""
-    return (
-        f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"',"
-        f" '{statistic}', {period_s})"
-    )
+def _search(metric: Metric, statistic: str) -> str:
+    """Finds a metric of every service, as they appear: no stack knows them all.
+
+    It names no period, so that it is the widget's, or all of a widget's time where that is wanted.
+    """
+    return f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"', '{statistic}')"
 
 
 def _all(metric: Metric, statistic: str) -> str:
-    return f"SUM({_search(metric, statistic, PERIOD_S)})"
+    return f"SUM({_search(metric, statistic)})"
 
 
-def _expression(label: str, expression: str, period_s: int) -> cloudwatch.MathExpression:
+def _expression(label: str, expression: str, period_s: int = PERIOD_S) -> cloudwatch.MathExpression:
     return cloudwatch.MathExpression(
         expression=expression, using_metrics={}, label=label, period=Duration.seconds(period_s)
     )
 
 
-def _graph(title: str, statistic: str, *metrics: Metric, period_s: int = PERIOD_S) -> cloudwatch.GraphWidget:
-    """One line per metric and service."""
+def _graph(
+    title: str,
+    statistic: str,
+    metrics: Mapping[Metric, str],
+    *,
+    period_s: int = PERIOD_S,
+    axis: cloudwatch.YAxisProps = FROM_ZERO,
+) -> cloudwatch.GraphWidget:
+    """A line per metric and service, labelled so: what of which service."""
     return cloudwatch.GraphWidget(
         title=title,
         width=HALF,
-        left=[_expression(metric, _search(metric, statistic, period_s), period_s) for metric in metrics],
-        left_y_axis=cloudwatch.YAxisProps(min=0),
+        left=[
+            _expression(f"{OF_SERVICE} {words}".strip(), _search(metric, statistic), period_s)
+            for metric, words in metrics.items()
+        ],
+        left_y_axis=axis,
     )

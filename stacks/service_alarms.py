@@ -4,7 +4,9 @@ One message for each incident and one when it is over. So what tells somebody is
 another alarm may have the same cause: while that one rings, this one's messages are suppressed, and its state
 stays true. Parts of composite alarms tell nobody.
 
-    NothingReady  suppresses  CannotLaunch  (both suppress)  NotWhole
+    NothingReady  suppresses  CannotLaunch
+    NothingReady, CannotLaunch, CrashLooping  suppress  NotWhole
+    CrashLooping  is why nothing is launched: CannotLaunch doesn't ring for it
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from constructs import Construct
 from spotrelay.core.names import Alarm, Metric, alarms_prefix
 from spotrelay.core.pools import LEAST_TYPES
 from spotrelay.core.spec import OnUpdate
-from spotrelay.core.timing import LOW_SCORE, MOVE_SCORE_GAIN
+from spotrelay.core.timing import CRASH_LOOP_FAILURES, LOW_SCORE, MOVE_SCORE_GAIN
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, TOPIC_NAME, described, ours
 from stacks.dashboard import BLOCKED_TITLE
@@ -32,8 +34,8 @@ UNLAUNCHED_PERIODS = 2
 """Minutes beyond those that the launches take, `max_launches_per_minute` at a time: a request takes seconds,
 and a fallback is asked for a second after Spot refuses. Three in all, so that it rings within five."""
 
-STOPPED_PERIODS = 3
-"""It is counted with every tick, so at least once a minute; one may be lost."""
+TICK_PERIODS = 3
+"""Of what is counted with every tick, so at least once a minute: one may be lost."""
 
 STARTED_WITHIN_S = 180
 """Beyond the time that a start may take: a minute for the launch and the boot, which `initial_delay_seconds`
@@ -72,6 +74,9 @@ SLOW_PERIODS = 3
 """A quarter of an hour, by `entrance.RESPONSE_PERIOD`: one long answer is no habit, and the threshold is no
 emergency."""
 
+UNCHANGED = cloudwatch.TreatMissingData.IGNORE
+"""No tick, no news: an alarm that rings must not end because nobody counts any more."""
+
 WHERE_WORDS = f"EC2's own words and the remedy are on the fleet's dashboard, under '{BLOCKED_TITLE}', too."
 
 
@@ -90,8 +95,9 @@ class ServiceAlarms(Construct):
         self._tell = actions.SnsAction(sns.Topic.from_topic_arn(self, "Topic", topic_arn))
         self._start_s = min(max(service.initial_delay_s + STARTED_WITHIN_S, MISSING_AT_LEAST_S), LONGEST_S)
         nothing_ready = self._on_nothing_ready()
-        cannot_launch = self._on_impossible_launches(nothing_ready)
-        self._on_missing_replicas(nothing_ready, cannot_launch)
+        crash_looping = self._on_crash_loops()
+        cannot_launch = self._on_impossible_launches(nothing_ready, crash_looping)
+        self._on_missing_replicas(nothing_ready, cannot_launch, crash_looping)
         if entrance.requests:
             self._on_errors(entrance)
         if service.use_spot and service.on_demand_fallback:
@@ -110,9 +116,8 @@ class ServiceAlarms(Construct):
         as long as a start may take.
         """
         sleeps = self._service.scaling is not None and self._service.scaling.extremes.least == 0
-        now = self._part(
+        now = self._alarm(
             Alarm.NOTHING_READY,
-            "Now",
             cloudwatch.MathExpression(
                 expression="ready < 1 AND missing > 0",
                 using_metrics={
@@ -123,15 +128,17 @@ class ServiceAlarms(Construct):
                 label="nothing is ready, and something should be",
             ),
             "nothing is ready, and something should be.",
+            part="Now",
             periods=_minutes(self._start_s) if sleeps else 1,
+            missing=UNCHANGED,
         )
-        never = self._part(
+        never = self._alarm(
             Alarm.NOTHING_READY,
-            "NeverBefore",
             self._counted(Metric.REPLICAS_READY, WAS_READY_PERIOD, "Maximum"),
             "nothing was ready for a week, or ever: what isn't ready then is starting, which is no outage.",
+            part="NeverBefore",
             periods=WAS_READY_PERIODS,
-            is_low=True,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
         return self._composite(
@@ -143,29 +150,50 @@ class ServiceAlarms(Construct):
             " missing is being replaced; the status says what keeps it.",
         )
 
-    def _on_impossible_launches(self, nothing_ready: cloudwatch.IAlarm) -> cloudwatch.CompositeAlarm:
+    def _on_crash_loops(self) -> cloudwatch.IAlarm:
+        """Nobody but a person ends it, so it is told even while nothing is ready."""
+        name = self._service.name
+        return self._alarm(
+            Alarm.CRASH_LOOPING,
+            self._counted(Metric.CRASH_LOOPING, MINUTE, "Sum"),
+            f"its replicas have failed to start {CRASH_LOOP_FAILURES} times in a row, so no more are"
+            f" launched. `spotrelay logs {name}` says why they failed, in the lines Fail, and"
+            f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and"
+            " launches go on.",
+            periods=TICK_PERIODS,
+            of_them=1,
+        )
+
+    def _on_impossible_launches(
+        self, nothing_ready: cloudwatch.IAlarm, crash_looping: cloudwatch.IAlarm
+    ) -> cloudwatch.CompositeAlarm:
         """What no retry mends, at once, though something else may serve; and what long has no instance."""
         service = self._service
-        blocked = self._part(
+        blocked = self._alarm(
             Alarm.CANNOT_LAUNCH,
-            "Blocked",
             self._counted(Metric.LAUNCHES_BLOCKED, MINUTE, "Sum"),
             "EC2 refuses launches until somebody mends the cause.",
+            part="Blocked",
             periods=BLOCKED_PERIODS,
             of_them=1,
-            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         launching = -(-service.most_replicas // service.max_launches_per_minute)
-        unlaunched = self._part(
+        unlaunched = self._alarm(
             Alarm.CANNOT_LAUNCH,
-            "Unlaunched",
             self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),
             "not all replicas that are desired have an instance, and there is no on-demand fallback either.",
+            part="Unlaunched",
             periods=UNLAUNCHED_PERIODS + max(launching, 1),
+            missing=UNCHANGED,
         )
         return self._composite(
             Alarm.CANNOT_LAUNCH,
-            cloudwatch.AlarmRule.any_of(_rings(blocked), _rings(unlaunched)),
+            cloudwatch.AlarmRule.any_of(
+                _rings(blocked),
+                cloudwatch.AlarmRule.all_of(
+                    _rings(unlaunched), cloudwatch.AlarmRule.not_(_rings(crash_looping))
+                ),
+            ),
             f"replicas that are desired ({self._desired}) get no instance. Either EC2 refuses launches until"
             " somebody mends the cause (a quota, a permission, a key, the request), or it lacks capacity:"
             f" then more accelerators, types or zones in the service file widen the choice. {WHERE_WORDS}"
@@ -177,12 +205,13 @@ class ServiceAlarms(Construct):
     def _on_missing_replicas(self, *causes: cloudwatch.IAlarm) -> None:
         """What isn't ready in the time that a start may take, whatever the reason."""
         service = self._service
-        missing = self._part(
+        missing = self._alarm(
             Alarm.NOT_WHOLE,
-            "Missing",
             self._counted(Metric.REPLICAS_MISSING, MINUTE, "Minimum"),
             "fewer replicas than desired have been ready, for longer than one takes to start.",
+            part="Missing",
             periods=_minutes(self._start_s),
+            missing=UNCHANGED,
         )
         explained = cloudwatch.CompositeAlarm(
             self,
@@ -225,10 +254,10 @@ class ServiceAlarms(Construct):
                 period=MINUTE,
                 label="percent of answers that are 5xx",
             ),
-            ERRORS_PERCENT,
             f"of all answers, {ERRORS_PERCENT} % and more were 5xx in {of_them} of {periods} minutes, though"
             " replicas are ready. 502 and 504: a server broke off or took too long. 503: the balancer had no"
             " healthy target. 500: the server's own, see the instance's console output.",
+            threshold=ERRORS_PERCENT,
             periods=periods,
             of_them=of_them,
         )
@@ -237,10 +266,10 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.FALLBACK_TOO_LONG,
             self._counted(Metric.LONGEST_FALLBACK_S, MINUTE, "Maximum"),
-            FALLBACK_S,
             f"an on-demand instance has stood in for Spot for more than {FALLBACK_S // 3600} h: the service"
             " serves, at the on-demand price. More accelerators, types or zones in the service file widen the"
             " choice.",
+            threshold=FALLBACK_S,
             periods=FALLBACK_PERIODS,
             of_them=1,
             command=f"spotrelay scores {self._service.name}",
@@ -252,7 +281,6 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.BETTER_ELSEWHERE,
             self._counted(Metric.BETTER_ELSEWHERE, SURVEYS, "Sum"),
-            1,
             f"in two surveys in a row EC2 scored all of its zones {LOW_SCORE} or less of 10 for Spot, and a"
             " zone that it doesn't use, or another region that its file allows, at least"
             f" {MOVE_SCORE_GAIN} more. The line better_elsewhere of the log says which. A subnet in that zone"
@@ -268,12 +296,11 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.ROLLOUT_STOPPED,
             self._counted(Metric.ROLLOUT_STOPPED, MINUTE, "Sum"),
-            1,
             "the deployed version was given up: two of its replicas never became ready, one stopped"
             " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces"
             " what is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a"
             f" version that starts; `spotrelay rollback {name} --reset` tries this one again.",
-            periods=STOPPED_PERIODS,
+            periods=TICK_PERIODS,
             of_them=1,
         )
 
@@ -283,10 +310,10 @@ class ServiceAlarms(Construct):
         self._alarm(
             Alarm.SLOW_ANSWERS,
             response_time,
-            drain_s,
             f"answers take longer than drain_seconds ({drain_s}): those in flight are cut when EC2 takes an"
             " instance. Raise it in the service file, or limit the answers. This is the time until an"
             " answer's headers: a streamed answer that runs for longer isn't seen here.",
+            threshold=drain_s,
             comparison=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             periods=SLOW_PERIODS,
         )
@@ -301,36 +328,41 @@ class ServiceAlarms(Construct):
         name = self._service.name
         return described(command or f"spotrelay status {name}", f"{name}: {meaning}", alarm)
 
-    def _part(
+    def _alarm(
         self,
         alarm: Alarm,
-        part: str,
         metric: cloudwatch.IMetric,
         meaning: str,
         *,
+        part: str = "",
+        threshold: float = 1,
+        comparison: cloudwatch.ComparisonOperator = (
+            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+        ),
         periods: int,
         of_them: int | None = None,
-        is_low: bool = False,
-        # No tick, no news: an alarm that rings must not end because nobody counts any more.
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.IGNORE,
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+        command: str = "",
     ) -> cloudwatch.Alarm:
-        """A condition that a composite alarm looks at: 1 and more, or `is_low`, less. It tells nobody."""
-        return cloudwatch.Alarm(
+        """An alarm that tells somebody; or a `part`, which a composite alarm looks at and which tells nobody.
+
+        It rings if `of_them` of so many periods are beyond the threshold, by default all.
+        """
+        made = cloudwatch.Alarm(
             self,
             f"{alarm}{part}",
             alarm_name=self._name(alarm, part),
             metric=metric,
-            threshold=1,
-            comparison_operator=(
-                cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
-                if is_low
-                else cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-            ),
+            threshold=threshold,
+            comparison_operator=comparison,
             evaluation_periods=periods,
             datapoints_to_alarm=of_them,
             treat_missing_data=missing,
-            alarm_description=self._described(alarm, meaning),
+            alarm_description=self._described(alarm, meaning, command),
         )
+        if not part:
+            self._announce(made)
+        return made
 
     def _composite(
         self,
@@ -354,35 +386,6 @@ class ServiceAlarms(Construct):
         )
         self._announce(made)
         return made
-
-    def _alarm(
-        self,
-        alarm: Alarm,
-        metric: cloudwatch.IMetric,
-        threshold: float,
-        meaning: str,
-        *,
-        periods: int,
-        of_them: int | None = None,
-        comparison: cloudwatch.ComparisonOperator = (
-            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-        ),
-        command: str = "",
-    ) -> None:
-        """An alarm that nothing else rings for."""
-        made = cloudwatch.Alarm(
-            self,
-            alarm,
-            alarm_name=self._name(alarm),
-            metric=metric,
-            threshold=threshold,
-            comparison_operator=comparison,
-            evaluation_periods=periods,
-            datapoints_to_alarm=of_them,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            alarm_description=self._described(alarm, meaning, command),
-        )
-        self._announce(made)
 
     def _announce(self, alarm: cloudwatch.Alarm | cloudwatch.CompositeAlarm) -> None:
         """Tell the topic when it goes off, and when it is over."""

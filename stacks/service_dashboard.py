@@ -5,7 +5,8 @@ Its metrics are named one by one: a search would forget those of a calm fortnigh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -14,13 +15,37 @@ from constructs import Construct
 from spotrelay.core.names import WIDGET_FUNCTION, Metric, service_dashboard_name
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, ours
-from stacks.dashboard import DAY, FULL, HALF, PERIODS, SURVEY_PERIOD_S
+from stacks.dashboard import (
+    ALARMS_A_ROW,
+    DAY,
+    FROM_ZERO,
+    FULL,
+    NUMBERS_HEIGHT,
+    PERIODS,
+    SCORES,
+    SURVEY_PERIOD_S,
+)
 from stacks.entrance import Entrance
 
-NUMBERS_HEIGHT, GRAPH_HEIGHT, TABLE_HEIGHT = 4, 6, 9
+A_ROW = 3
+"""Graphs beside each other, so that what was lost and what clients felt are seen at the same height."""
+
+GRAPH_HEIGHT, TABLE_HEIGHT = 6, 8
 
 GREEN, ORANGE, RED, GREY = "#2ca02c", "#ff7f0e", "#d62728", "#7f7f7f"
 """Of CloudWatch's own palette (`cloudwatch.Color`): Spot, on-demand, missing, the rest."""
+
+SURVEY = Duration.seconds(SURVEY_PERIOD_S)
+
+
+class _Graph(NamedTuple):
+    """Lines on either axis; where it stands is for `_in_rows` to say."""
+
+    title: str
+    left: Sequence[cloudwatch.IMetric]
+    right: Sequence[cloudwatch.IMetric] = ()
+    is_stacked: bool = False
+    axis: cloudwatch.YAxisProps = FROM_ZERO
 
 
 def service_dashboard(
@@ -32,68 +57,159 @@ def service_dashboard(
     alarms: Sequence[cloudwatch.IAlarm],
 ) -> cloudwatch.Dashboard:
     """The board of one service."""
+    stack = Stack.of(scope)
     board = cloudwatch.Dashboard(
         scope,
         id_,
-        dashboard_name=service_dashboard_name(service.name, Stack.of(scope).region),
+        dashboard_name=service_dashboard_name(service.name, stack.region),
         default_interval=Duration.hours(12),
         period_override=PERIODS,
     )
     of = _Of(service.name)
     board.add_widgets(*_numbers(of))
-    board.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=FULL, height=2))
-    board.add_widgets(_replicas(of, service), _losses(of))
-    if entrance.requests:
-        board.add_widgets(*_balancer(entrance))
-    board.add_widgets(_table(Stack.of(scope), service))
-    board.add_widgets(_commands(service))
     board.add_widgets(
-        of.graph("USD an hour", "Maximum", Metric.USD_PER_HOUR, Metric.ON_DEMAND_USD_PER_HOUR),
-        of.graph("How long on-demand has stood in for Spot (s)", "Maximum", Metric.LONGEST_FALLBACK_S),
-    )
-    board.add_widgets(
-        of.graph(
-            "How likely Spot is to be had, in the best zone (1 to 10)",
-            "Minimum",
-            Metric.BEST_PLACEMENT_SCORE,
-            period=Duration.seconds(SURVEY_PERIOD_S),
-        ),
-        _pools(of),
-    )
-    board.add_widgets(
-        of.graph(
-            "Launches",
-            "Sum",
-            Metric.REPLICAS_LAUNCHED,
-            Metric.LAUNCH_REFUSALS,
-            Metric.LAUNCH_ERRORS,
-            Metric.LAUNCHES_BLOCKED,
-            Metric.LAUNCHES_HELD,
-        ),
-        of.graph(
-            "Trouble",
-            "Sum",
-            Metric.REPLICAS_FAILED,
-            Metric.ROLLOUT_STOPPED,
-            Metric.ORPHANS_ADOPTED,
-            Metric.ORPHANS_TERMINATED,
-        ),
-    )
-    if service.scaling and service.scaling.ongoing:
-        board.add_widgets(
-            of.graph(
-                "Requests that replicas have by their own account; replicas that don't tell",
-                "Maximum",
-                Metric.ONGOING_REQUESTS,
-                Metric.ONGOING_UNKNOWN,
-                width=FULL,
-            )
+        cloudwatch.AlarmStatusWidget(
+            title="Alarms",
+            alarms=list(alarms),
+            width=FULL,
+            height=1 + -(-len(alarms) // ALARMS_A_ROW),
         )
+    )
+    _in_rows(board, _first(of, service, entrance))
+    board.add_widgets(_table(stack, service))
+    board.add_widgets(_commands(service))
+    _in_rows(board, _then(of, service))
     return board
 
 
+def _first(of: _Of, service: Service, entrance: Entrance) -> Iterator[_Graph]:
+    """What is there, what was lost, what clients felt, and whether Spot is to be had: in this order."""
+    yield _Graph(
+        "Replicas: on Spot, on demand, missing",
+        is_stacked=True,
+        # Stacked, they make as many as are desired.
+        left=[
+            of.metric(Metric.REPLICAS_SPOT, "Minimum", "on Spot", color=GREEN),
+            of.metric(Metric.REPLICAS_ON_DEMAND, "Minimum", "on demand", color=ORANGE),
+            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=RED),
+        ],
+        right=(
+            [of.metric(Metric.STANDBYS, "Maximum", "standbys", color=GREY)]
+            if service.may_have_standbys
+            else []
+        ),
+    )
+    yield _Graph(
+        "Lost; seconds from the warning until",
+        left=[
+            of.metric(Metric.LOSSES_WARNED, "Sum", "lost, warned", color=ORANGE),
+            of.metric(Metric.LOSSES_UNWARNED, "Sum", "lost, no warning", color=RED),
+        ],
+        right=[
+            of.seconds(Metric.WARNING_TO_DEREGISTERED_MS, "out (s)"),
+            of.seconds(Metric.WARNING_TO_LAUNCHED_MS, "launched (s)"),
+            of.seconds(Metric.WARNING_TO_READY_MS, "ready (s)"),
+        ],
+    )
+    if entrance.requests:
+        yield _Graph(
+            "Requests, and answers of 5xx",
+            left=[entrance.requests["requests"].with_(label="requests", color=GREY)],
+            right=[
+                entrance.requests[name].with_(label=name.replace("_", " "), color=color)
+                for name, color in zip(entrance.errors, (ORANGE, RED), strict=False)
+            ],
+        )
+    if entrance.response_time is not None:
+        yield _Graph(
+            "Seconds until an answer's headers",
+            left=[
+                entrance.response_time.with_(statistic=statistic, period=MINUTE, label=statistic)
+                for statistic in ("p50", "p99")
+            ],
+        )
+    yield _Graph(
+        "Placement score of the best zone (of 10)",
+        left=[of.metric(Metric.BEST_PLACEMENT_SCORE, "Minimum", "best zone", period=SURVEY)],
+        axis=SCORES,
+    )
+    yield _Graph(
+        "Capacity pools: eligible, left alone",
+        left=[
+            of.metric(Metric.ELIGIBLE_POOLS, "Minimum", "eligible", color=GREY, period=SURVEY),
+            of.metric(Metric.POOLS_COOLING, "Maximum", "left alone after a loss or a refusal", color=ORANGE),
+        ],
+    )
+
+
+def _then(of: _Of, service: Service) -> Iterator[_Graph]:
+    """What it costs, and the details of what the controller does."""
+    yield _Graph(
+        "USD an hour",
+        left=[
+            of.metric(Metric.USD_PER_HOUR, "Maximum", "paid", color=GREEN),
+            of.metric(Metric.ON_DEMAND_USD_PER_HOUR, "Maximum", "the same on demand", color=GREY),
+        ],
+    )
+    yield _Graph(
+        "Launches",
+        left=[
+            of.metric(Metric.REPLICAS_LAUNCHED, "Sum", "launched", color=GREEN),
+            of.metric(Metric.LAUNCH_REFUSALS, "Sum", "refused: no capacity", color=ORANGE),
+            of.metric(Metric.LAUNCHES_BLOCKED, "Sum", "refused until mended", color=RED),
+            of.metric(Metric.LAUNCH_ERRORS, "Sum", "errors"),
+            of.metric(Metric.LAUNCHES_HELD, "Sum", "held back", color=GREY),
+        ],
+    )
+    yield _Graph(
+        "Trouble",
+        left=[
+            of.metric(Metric.REPLICAS_FAILED, "Sum", "failed to start", color=RED),
+            of.metric(Metric.CRASH_LOOPING, "Sum", "crash looping"),
+            of.metric(Metric.ROLLOUT_STOPPED, "Sum", "roll-out stopped", color=ORANGE),
+            of.metric(Metric.ORPHANS_ADOPTED, "Sum", "orphans adopted"),
+            of.metric(Metric.ORPHANS_TERMINATED, "Sum", "orphans terminated"),
+        ],
+    )
+    yield _Graph(
+        "Seconds for which on-demand has stood in for Spot",
+        left=[of.metric(Metric.LONGEST_FALLBACK_S, "Maximum", "longest", color=ORANGE)],
+    )
+    if service.scaling and service.scaling.ongoing:
+        yield _Graph(
+            "Requests that replicas have by their own account",
+            left=[
+                of.metric(Metric.ONGOING_REQUESTS, "Maximum", "requests"),
+                of.metric(Metric.ONGOING_UNKNOWN, "Maximum", "replicas that don't tell", color=RED),
+            ],
+        )
+
+
+def _in_rows(board: cloudwatch.Dashboard, graphs: Iterable[_Graph]) -> None:
+    """Three graphs at most beside each other, and no row much emptier than the others."""
+    waiting = list(graphs)
+    for rows in range(-(-len(waiting) // A_ROW), 0, -1):
+        count = -(-len(waiting) // rows)
+        beside, waiting = waiting[:count], waiting[count:]
+        board.add_widgets(
+            *(
+                cloudwatch.GraphWidget(
+                    title=graph.title,
+                    left=list(graph.left),
+                    right=list(graph.right),
+                    stacked=graph.is_stacked,
+                    left_y_axis=graph.axis,
+                    right_y_axis=FROM_ZERO if graph.right else None,
+                    width=FULL // len(beside),
+                    height=GRAPH_HEIGHT,
+                )
+                for graph in beside
+            )
+        )
+
+
 class _Of:
-    """Makes metrics and graphs of one service."""
+    """Makes metrics of one service."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -110,16 +226,14 @@ class _Of:
         """A metric of the service's."""
         return ours(metric, self._service, period, statistic).with_(label=label or metric, color=color)
 
-    def graph(
-        self, title: str, statistic: str, *metrics: Metric, width: int = HALF, period: Duration = MINUTE
-    ) -> cloudwatch.GraphWidget:
-        """A line for each."""
-        return cloudwatch.GraphWidget(
-            title=title,
-            width=width,
-            height=GRAPH_HEIGHT,
-            left=[self.metric(metric, statistic, period=period) for metric in metrics],
-            left_y_axis=cloudwatch.YAxisProps(min=0),
+    def seconds(self, metric: Metric, label: str) -> cloudwatch.MathExpression:
+        """The longest of what is counted in milliseconds."""
+        id_ = metric[0].lower() + metric[1:]
+        return cloudwatch.MathExpression(
+            expression=f"{id_} / 1000",
+            using_metrics={id_: self.metric(metric, "Maximum")},
+            period=MINUTE,
+            label=label,
         )
 
 
@@ -162,84 +276,6 @@ def _numbers(of: _Of) -> Iterable[cloudwatch.IWidget]:
         set_period_to_time_range=True,
         width=8,
         height=NUMBERS_HEIGHT,
-    )
-
-
-def _replicas(of: _Of, service: Service) -> cloudwatch.GraphWidget:
-    """Stacked, they make as many as are desired."""
-    return cloudwatch.GraphWidget(
-        title="Replicas: on Spot, on demand, missing",
-        width=HALF,
-        height=GRAPH_HEIGHT,
-        stacked=True,
-        left=[
-            of.metric(Metric.REPLICAS_SPOT, "Minimum", "on Spot", color=GREEN),
-            of.metric(Metric.REPLICAS_ON_DEMAND, "Minimum", "on demand", color=ORANGE),
-            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=RED),
-        ],
-        right=(
-            [of.metric(Metric.STANDBYS, "Maximum", "standbys", color=GREY)]
-            if service.may_have_standbys
-            else []
-        ),
-        left_y_axis=cloudwatch.YAxisProps(min=0),
-    )
-
-
-def _losses(of: _Of) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(
-        title="Losses, and from the warning until: out of rotation, replacement launched, ready",
-        width=HALF,
-        height=GRAPH_HEIGHT,
-        left=[
-            of.metric(Metric.LOSSES_WARNED, "Sum", "lost with a warning", color=ORANGE),
-            of.metric(Metric.LOSSES_UNWARNED, "Sum", "lost without a warning", color=RED),
-        ],
-        right=[
-            of.metric(Metric.WARNING_TO_DEREGISTERED_MS, "Maximum", "warning until out (ms)"),
-            of.metric(Metric.WARNING_TO_LAUNCHED_MS, "Maximum", "warning until launched (ms)"),
-            of.metric(Metric.WARNING_TO_READY_MS, "Maximum", "warning until ready (ms)"),
-        ],
-        left_y_axis=cloudwatch.YAxisProps(min=0),
-        right_y_axis=cloudwatch.YAxisProps(min=0),
-    )
-
-
-def _balancer(entrance: Entrance) -> Iterable[cloudwatch.IWidget]:
-    """What clients felt, beside what was lost: the same width, the same time."""
-    requests = entrance.requests
-    yield cloudwatch.GraphWidget(
-        title="Requests, and answers of 5xx",
-        width=HALF,
-        height=GRAPH_HEIGHT,
-        left=[requests["requests"].with_(label="requests", color=GREY)],
-        right=[requests[name].with_(label=name.replace("_", " ")) for name in entrance.errors],
-        left_y_axis=cloudwatch.YAxisProps(min=0),
-        right_y_axis=cloudwatch.YAxisProps(min=0),
-    )
-    if entrance.response_time is not None:
-        yield cloudwatch.GraphWidget(
-            title="Seconds until an answer's headers",
-            width=HALF,
-            height=GRAPH_HEIGHT,
-            left=[
-                entrance.response_time.with_(statistic=statistic, period=MINUTE, label=statistic)
-                for statistic in ("p50", "p99")
-            ],
-            left_y_axis=cloudwatch.YAxisProps(min=0),
-        )
-
-
-def _pools(of: _Of) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(
-        title="Capacity pools: eligible, and left alone after a loss or a refusal",
-        width=HALF,
-        height=GRAPH_HEIGHT,
-        left=[
-            of.metric(Metric.ELIGIBLE_POOLS, "Minimum", "eligible", period=Duration.seconds(SURVEY_PERIOD_S)),
-            of.metric(Metric.POOLS_COOLING, "Maximum", "cooling", color=ORANGE),
-        ],
-        left_y_axis=cloudwatch.YAxisProps(min=0),
     )
 
 

@@ -142,15 +142,25 @@ class Metrics:
         if dimension is None:
             return
         labels = {"LoadBalancer": dimension}
-        new = {}
+        new: dict[str, int] = {}
         for metric, total in self._balancer.counters(name).items():
             new[metric] = total - self._published.get((name, metric), 0)
             self._published[name, metric] = total
             if new[metric]:
                 self._ministack.record_metric("AWS/ApplicationELB", metric, new[metric], "Count", labels)
-        self._publish_targets(name, labels, new)
+        response_times = self._balancer.take_response_times(name)
+        self._publish_response_times(labels, response_times)
+        self._publish_targets(name, labels, new, response_times)
 
-    def _publish_targets(self, name: str, labels: Mapping[str, str], new: Mapping[str, int]) -> None:
+    def _publish_response_times(self, labels: Mapping[str, str], times_s: Iterable[float]) -> None:
+        for time_s in times_s:
+            self._ministack.record_metric(
+                "AWS/ApplicationELB", "TargetResponseTime", time_s, "Seconds", labels
+            )
+
+    def _publish_targets(
+        self, name: str, labels: Mapping[str, str], new: Mapping[str, int], response_times: Iterable[float]
+    ) -> None:
         """What AWS says of a target group while it has registered targets, be it nothing."""
         group = self._balancer.target_group(name)
         try:
@@ -163,6 +173,7 @@ class Metrics:
             always = {"RequestCount": new.get("RequestCount", 0), "HealthyHostCount": states.count("healthy")}
             for metric, value in {**always, **answered}.items():
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
+            self._publish_response_times(of_group, response_times)
 
     def _see_log(self, lines: Iterable[str]) -> None:
         for line in lines:

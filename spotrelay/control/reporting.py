@@ -67,7 +67,7 @@ class Reporting:
             telemetry.count(Metric.STANDBYS, standing_by, service=spec.service)
         facts = {"version": spec.version, "failures": rows.backoff.failures}
         if failures.is_crash_looping(spec.version, rows.backoff):
-            telemetry.count(Metric.CRASH_LOOPING)
+            telemetry.count(Metric.CRASH_LOOPING, service=spec.service)
             telemetry.record("crash_looping", service=spec.service, **facts)
         if rollout.has_failed(spec, rows) and rollout.old_ones(spec, rows):
             telemetry.count(Metric.ROLLOUT_STOPPED, service=spec.service)

@@ -254,6 +254,7 @@ class Alarm(StrEnum):
     ROLLOUT_STOPPED = "RolloutStopped"
     SLOW_ANSWERS = "SlowAnswers"
     BETTER_ELSEWHERE = "BetterElsewhere"
+    CRASH_LOOPING = "CrashLooping"
 
 
 ALARMS_OF_CONTROL_PLANE = "ControlPlane"

@@ -36,7 +36,7 @@ def subscriber(deployed: Stand) -> str:
 @pytest.mark.parametrize(
     ("metric", "service", "value", "alarm"),
     [
-        (Metric.CRASH_LOOPING, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}CrashLooping"),
+        (Metric.CRASH_LOOPING, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CRASH_LOOPING}"),
         (Metric.SURVEY_REFUSED, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}SurveyRefused"),
         (Metric.LONGEST_FALLBACK_S, SERVICE, 7300, f"{alarms_prefix(SERVICE)}{Alarm.FALLBACK_TOO_LONG}"),
         (Metric.BETTER_ELSEWHERE, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}"),

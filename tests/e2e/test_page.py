@@ -30,6 +30,9 @@ two while the server looks, are usual. Seconds would be the machine's."""
 
 PHONE = {"width": 390, "height": 844}
 
+LEGIBLE = 9
+"""Pixels that a line of letters is high."""
+
 ROLES: tuple[Literal["banner", "main", "contentinfo"], ...] = ("banner", "main", "contentinfo")
 
 
@@ -125,7 +128,7 @@ def test_a_replacement_is_shown_soon(stand: Stand, chrome: Browser, address: str
     polls = shown.polls_until_now() - before
     expect(page.locator(f"#replica-{replacement.id} td[data-label=Replaces]")).to_have_text(str(lost.id))
     expect(page.locator(f"#loss-{lost.id}")).to_contain_text("warned", timeout=SOON_MS)
-    expect(page.locator(".timeline svg")).to_contain_text(f"#{replacement.id}")
+    expect(page.locator(".on-screens svg")).to_contain_text(f"#{replacement.id}")
     stand.whole(stand.spec.replicas)
     expect(page.locator(f"#replica-{replacement.id} .state")).to_have_text("READY", timeout=SOON_MS)
     assert polls <= SHOWN_WITHIN_POLLS
@@ -165,6 +168,13 @@ def test_a_phone_shows_all_of_it(stand: Stand, chrome: Browser, address: str, sc
     page = shown.page
     expect(page.locator("#chart canvas")).to_be_visible(timeout=SOON_MS)
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    expect(page.locator(".on-screens")).to_be_hidden()
+    drawing = page.locator(".on-phones svg")
+    expect(drawing).to_be_visible()
+    sizes = drawing.evaluate(
+        "e => [...e.querySelectorAll('text')].map(t => t.getBoundingClientRect().height)"
+    )
+    assert min(sizes) > LEGIBLE, "its letters are as large as the page's small print"
     ink, ground = (
         page.evaluate(f"getComputedStyle(document.documentElement).{name}")
         for name in ("color", "backgroundColor")

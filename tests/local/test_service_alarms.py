@@ -92,7 +92,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = AppSettings(services=(Path(SERVICE_FILES[SERVICE]),))
     assembly = synthesize(tmp_path_factory.mktemp("assembly"), settings)
     resources = Template.read(assembly, SERVICE_PREFIX + SERVICE).body["Resources"]
-    kinds = ("NothingReady", "CannotLaunch", "NotWhole")
+    kinds = ("NothingReady", "CannotLaunch", "CrashLooping", "NotWhole")
     chosen = {
         id_: {key: value for key, value in resource.items() if key in ("Type", "Properties")}
         for id_, resource in resources.items()

@@ -301,6 +301,10 @@ def test_round_robin() -> None:
             await here.until_state("i-1", "unhealthy")
             assert await who_serves(here, 10) == {second.address: 10}
             await counted(here, {"RequestCount": 20, "HTTPCode_Target_2XX_Count": 20})
+            times = here.balancer.take_response_times(FRONT)
+            assert len(times) == 20
+            assert all(0 <= seconds < 60 for seconds in times)
+            assert here.balancer.take_response_times(FRONT) == [], "each is told once"
 
     asyncio.run(scenario())
 

@@ -10,11 +10,11 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from spotrelay.operate import timeline
-from spotrelay.operate.timeline import Mark
+from spotrelay.operate.timeline import NARROW, WIDE, Mark
 from tests.operate.replicas import START, replica
 
 LENGTH_S = 150.0
-SCALE = (timeline.WIDTH - timeline.LEFT - timeline.RIGHT) / LENGTH_S
+SCALE = (WIDE.width - WIDE.left - WIDE.right) / LENGTH_S
 
 LOST = replica(
     1,
@@ -54,7 +54,7 @@ def picture() -> ET.Element:
 
 def middle(row: int) -> float:
     """Height of the middle of a row."""
-    return timeline.TOP + row * timeline.ROW + timeline.ROW / 2
+    return timeline.TOP + row * WIDE.row + WIDE.row / 2
 
 
 def filled(picture: ET.Element, pattern: str) -> list[dict[str, str]]:
@@ -93,7 +93,7 @@ def test_a_standby_begins_when_its_row_does(
         for e in picture.iter()
         if e.attrib.get("height") == str(timeline.BAR) and float(e.attrib["y"]) < middle(1)
     ]
-    assert min(bars) == pytest.approx(timeline.LEFT + begins * SCALE, abs=0.1)
+    assert min(bars) == pytest.approx(WIDE.left + begins * SCALE, abs=0.1)
 
 
 def test_it_hatches_fallbacks(picture: ET.Element) -> None:
@@ -107,7 +107,7 @@ def test_it_leads_from_the_lost_one_to_those_in_its_place(picture: ET.Element) -
     """A dotted line goes to the replacement, and one to the fallback, each when it was requested."""
     lines = [e.attrib for e in picture.iter() if e.attrib.get("stroke-dasharray")]
     ends = [(float(line["y1"]), float(line["y2"]), float(line["x1"])) for line in lines]
-    expected = [(middle(0), middle(row), timeline.LEFT + at * SCALE) for row, at in ((1, 20), (2, 22))]
+    expected = [(middle(0), middle(row), WIDE.left + at * SCALE) for row, at in ((1, 20), (2, 22))]
     assert ends == [pytest.approx(line, abs=0.1) for line in expected]
 
 
@@ -115,7 +115,7 @@ def test_it_hatches_who_serves_on(picture: ET.Element) -> None:
     """From the warning until it is out of rotation the lost one's bar is hatched, and the legend has it."""
     (bar,) = filled(picture, timeline.SERVES_ON)
     assert float(bar["y"]) + timeline.BAR / 2 == middle(0)
-    assert float(bar["x"]) == pytest.approx(timeline.LEFT + 20 * SCALE, abs=0.1)
+    assert float(bar["x"]) == pytest.approx(WIDE.left + 20 * SCALE, abs=0.1)
     assert float(bar["width"]) == pytest.approx(12 * SCALE, abs=0.1)
     assert "warned, keeps serving" in [element.text for element in picture.iter()]
 
@@ -129,14 +129,14 @@ def test_it_crosses_out_what_ec2_took() -> None:
     ]
     strokes = [line for line in crosses[0] if line not in crosses[1]]
     assert len(strokes) == 2
-    centre = timeline.LEFT + 50 * SCALE
+    centre = WIDE.left + 50 * SCALE
     assert [float(line["x1"]) for line in strokes] == pytest.approx([centre - 4] * 2, abs=0.1)
 
 
 def test_it_stays_within_its_frame(picture: ET.Element) -> None:
     """A replica that outlives the picture ends at its edge."""
     boxes = [e for e in picture.iter() if e.tag.endswith("rect")]
-    assert max(float(b.attrib["x"]) + float(b.attrib["width"]) for b in boxes) <= timeline.WIDTH
+    assert max(float(b.attrib["x"]) + float(b.attrib["width"]) for b in boxes) <= WIDE.width
 
 
 def test_the_axis_can_tell_the_time_of_day() -> None:
@@ -147,3 +147,38 @@ def test_the_axis_can_tell_the_time_of_day() -> None:
     svg = timeline.draw([LOST], [], START, START + seconds(60), "title", "of it", axis=timeline.Axis.CLOCK)
     found = [e.text for e in ET.fromstring(svg).iter() if e.get("text-anchor") == "middle"]  # noqa: S314
     assert found[:2] == ["00:00:00", "00:00:10"]
+
+
+def test_a_narrow_picture_has_all_of_it_within_a_phones_width() -> None:
+    """Names are above their bars; no text, bar or line of the legend leaves the picture; each pattern is
+    its own, so that it shows beside a wide picture that is hidden."""
+    svg = timeline.draw(
+        [LOST, REPLACEMENT, FALLBACK],
+        [MARK],
+        START,
+        START + seconds(LENGTH_S),
+        "title",
+        "of it",
+        flags=(("w", "lost, warned"), ("!", "lost, no warning")),
+        layout=NARROW,
+    )
+    root = ET.fromstring(svg)  # noqa: S314 - our own picture
+    wide = draw(LOST, REPLACEMENT, FALLBACK)
+
+    def words(picture: ET.Element) -> set[str]:
+        return {text for e in picture.iter() if e.tag.endswith("text") and (text := e.text) and "#" in text}
+
+    assert words(root) == words(wide) == {"#1", "#2", "#3"}
+    height = float(root.attrib["height"])
+    for element in root.iter():
+        if element.tag.endswith("text"):
+            x, y = float(element.attrib["x"]), float(element.attrib["y"])
+            length = len(element.text or "") * 6 * (element.attrib["text-anchor"] == "start")
+            assert x + length <= NARROW.width, element.text
+            assert y < height, element.text
+        if element.tag.endswith("rect") and "x" in element.attrib:
+            assert float(element.attrib["x"]) + float(element.attrib["width"]) <= NARROW.width
+    ids = {e.attrib["id"] for e in root.iter() if "id" in e.attrib}
+    assert not ids & {e.attrib["id"] for e in wide.iter() if "id" in e.attrib}
+    used = {e.attrib["fill"] for e in root.iter() if e.attrib.get("fill", "").startswith("url")}
+    assert used <= {f"url(#{id_})" for id_ in ids}

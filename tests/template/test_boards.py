@@ -221,18 +221,23 @@ def test_a_services_board_says_first_whether_it_is_whole(board: Board, service_n
             assert dimensions == {"service": service_name}
 
 
-def test_spot_and_on_demand_are_stacked_beside_the_losses(board: Board) -> None:
-    """And below them, at the same places, what the balancer counted."""
+def test_what_clients_felt_is_beside_what_was_lost(board: Board) -> None:
+    """Spot and on-demand stacked, losses, and requests with 5xx at the same height; then whether Spot is to
+    be had, before the table of replicas.
+    """
     by_title = {w["properties"].get("title", ""): w for w in board.widgets}
     replicas = by_title["Replicas: on Spot, on demand, missing"]
     assert replicas["properties"]["stacked"] is True
-    (losses,) = (w for title, w in by_title.items() if title.startswith("Losses"))
-    requests, latency = (
-        by_title["Requests, and answers of 5xx"],
-        by_title["Seconds until an answer's headers"],
-    )
-    assert (replicas["y"], requests["y"]) == (losses["y"], latency["y"])
-    assert requests["y"] == replicas["y"] + replicas["height"]
+    beside = [w for w in board.widgets if w["y"] == replicas["y"]]
+    assert [w["properties"]["title"] for w in beside] == [
+        "Replicas: on Spot, on demand, missing",
+        "Lost; seconds from the warning until",
+        "Requests, and answers of 5xx",
+    ]
+    titles = board.titles()
+    latency = titles.index("Seconds until an answer's headers")
+    assert latency < titles.index("Placement score of the best zone (of 10)")
+    assert titles.index("Capacity pools: eligible, left alone") < titles.index("Replicas and last losses")
 
 
 def test_alarms_of_a_board_are_those_that_tell(
@@ -259,13 +264,13 @@ def test_only_services_that_have_it_show_it(board: Board, scaled: Template) -> N
     }
 
 
-def test_the_fleets_board_begins_with_alarms_and_ends_with_noise(fleet_board: Board) -> None:
-    """Alarms, then sums over all services; foreign instances and the survey's details come last."""
-    assert fleet_board.widgets[0]["type"] == "alarm"
+def test_the_fleets_board_begins_with_numbers_and_ends_with_noise(fleet_board: Board) -> None:
+    """Sums over all services, then alarms; foreign instances and the survey's details come last."""
+    assert fleet_board.widgets[2]["type"] == "alarm"
     titles = fleet_board.titles()
-    assert titles[1:3] == ["All services now", "Last 24 hours"]
+    assert titles[:2] == ["All services now", "Last 24 hours"]
     assert titles[3].startswith("Replicas missing")
-    assert titles[-2:] == ["Signals", "Surveys"]
+    assert titles[-2:] == ["Signals, and what the controller was kept from", "Surveys"]
     of_services = [e for e in fleet_board.expressions() if "SEARCH" in e]
     assert of_services
     named = {name for _, name, _, _ in fleet_board.metrics()}

@@ -34,6 +34,8 @@ class _Front:
     config: BalancerConfig
     log: deque[LoggedRequest] = field(default_factory=lambda: deque(maxlen=_LOG_LENGTH))
     counters: Counter[str] = field(default_factory=Counter)
+    response_times: list[float] = field(default_factory=list)
+    """In seconds; those that nobody has asked for yet."""
 
 
 class Balancer:
@@ -113,6 +115,14 @@ class Balancer:
         front = self._fronts.get(load_balancer_name)
         return {} if front is None else dict(front.counters)
 
+    def take_response_times(self, load_balancer_name: str) -> list[float]:
+        """Seconds until the target's headers came, of the requests that ended since it was last asked."""
+        front = self._fronts.get(load_balancer_name)
+        if front is None:
+            return []
+        taken, front.response_times = front.response_times, []
+        return taken
+
     def target_group(self, load_balancer_name: str) -> str | None:
         """The ARN of the target group that it forwards to, if any."""
         front = self._fronts.get(load_balancer_name)
@@ -154,6 +164,8 @@ class Balancer:
             if request.ended is None:
                 request.ended = time.time()
             _count(front.counters, request)
+            if request.answered is not None:
+                front.response_times.append(request.answered - request.started)
 
     async def _serve(
         self,

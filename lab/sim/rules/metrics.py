@@ -45,7 +45,6 @@ CONTROL_PLANE_METRICS = frozenset(
         Metric.SIGNALS_IGNORED,
         Metric.MESSAGES_MALFORMED,
         Metric.FOREIGN_INSTANCES,
-        Metric.CRASH_LOOPING,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
         Metric.EVENTS_UNSENT,

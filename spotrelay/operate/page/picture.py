@@ -25,7 +25,7 @@ WARNED, UNWARNED = "w", "!"
 FLAGS = ((WARNED, "lost, warned"), (UNWARNED, "lost, no warning"))
 
 
-def last_hour(seen: ServiceSnapshot) -> str:
+def last_hour(seen: ServiceSnapshot, layout: timeline.Layout = timeline.WIDE) -> str:
     """As SVG."""
     replicas = seen.replicas.values()
     shown = _shown(seen)
@@ -44,6 +44,7 @@ def last_hour(seen: ServiceSnapshot) -> str:
         f"{start:%H:%M:%S} to {seen.at:%H:%M:%S} UTC, {len(shown)} replicas{older}",
         axis=timeline.Axis.CLOCK,
         flags=FLAGS,
+        layout=layout,
     )
 
 

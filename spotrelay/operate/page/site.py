@@ -29,6 +29,7 @@ from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen
 from spotrelay.operate.scores import why_none
 from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
+from spotrelay.operate.timeline import NARROW, WIDE, Layout
 from spotrelay.operate.words import clock, duration, percent, price_of, successor_of, usd
 
 STATIC = Path(__file__).parent / "static"
@@ -69,6 +70,8 @@ class ServiceView:
     status: Status | None = None
     history: History | None = None
     timeline: Markup | None = None
+    """The drawing of the last hour, for a screen; then for a phone that is held upright."""
+    narrow_timeline: Markup | None = None
     details: Details | None = None
     snapshot: ServiceSnapshot | None = None
     problem: str | None = None
@@ -94,17 +97,21 @@ def view(name: str, seen: Seen, now: datetime, *, whole: bool = True) -> Service
     if snapshot is None:
         return ServiceView(name, problem=seen.problem)
     errors = seen.details.errors if seen.details else None
-    drawn = Markup(last_hour(snapshot)) if whole else None  # noqa: S704  # ElementTree has escaped it
     return ServiceView(
         name,
         status(snapshot),
         history(snapshot, snapshot.within(RECENT), errors) if whole else None,
-        drawn,
+        _drawn(snapshot, WIDE) if whole else None,
+        _drawn(snapshot, NARROW) if whole else None,
         seen.details,
         snapshot,
         seen.problem,
         max((now - snapshot.at).total_seconds(), 0.0),
     )
+
+
+def _drawn(snapshot: ServiceSnapshot, layout: Layout) -> Markup:
+    return Markup(last_hour(snapshot, layout))  # noqa: S704  # ElementTree has escaped it
 
 
 class Site:

@@ -71,18 +71,6 @@
     });
   }
 
-  // On a phone the timeline is wider than the screen: now is what matters. Morphing keeps it scrolled.
-  let isNowShown = false;
-  function showNow() {
-    const wide = document.querySelector(".wide");
-    if (wide && !isNowShown) {
-      wide.scrollLeft = wide.scrollWidth;
-      isNowShown = true;
-    }
-  }
-  showNow();
-  document.addEventListener("htmx:after:swap", showNow);
-
   const line = document.getElementById("lost");
   let failures = 0;
   let since = new Date();

@@ -1,0 +1,1 @@
+"""`python -m lab.pictures`: the pictures of page, boards and terminal in docs/images."""

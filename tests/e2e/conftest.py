@@ -25,8 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            of_its_own = item.path.parent
-            item.add_marker(pytest.mark.xdist_group("e2e" if of_its_own == HERE else of_its_own.name))
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """The deployment that it needs: its directory's, the one for all here, or its module's own, if any."""
+    if item.path.parent != HERE:
+        return item.path.parent.name
+    return "e2e" if "deployed" in getattr(item, "fixturenames", ()) else item.path.stem
 
 
 @pytest.fixture(scope="session")

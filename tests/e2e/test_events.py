@@ -10,7 +10,8 @@ from spotrelay.core.names import EVENT_SOURCE, Metric
 from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import ReplicaState
 from tests import schemas
-from tests.e2e.stand import Stand, event
+from tests.e2e.faults.bench import Bench
+from tests.e2e.stand import SERVICE, Stand, event
 
 
 def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(stand: Stand) -> None:
@@ -34,6 +35,7 @@ def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(s
 
 def test_an_unknown_event_is_ignored_and_counted(stand: Stand) -> None:
     """AWS may add event types at any time: one that we don't know does nothing but count."""
+    Bench(stand.operator, SERVICE).nothing_is_under_way()
     before = stand.count(Metric.SIGNALS_IGNORED)
     since = stand.last_call()
     stand.deliver(event("EC2 Instance Got A Promotion", {"instance-id": "i-0123456789abcdef0"}))
@@ -56,6 +58,7 @@ def test_a_foreign_instance_costs_one_read_and_no_call_to_ec2(stand: Stand) -> N
         lambda: any(i["instance_id"] == foreign and i["state"] == "running" for i in stand.cloud.instances()),
         "the foreign instance runs",
     )
+    Bench(stand.operator, SERVICE).nothing_is_under_way()
     before = stand.count(Metric.FOREIGN_INSTANCES)
     since = stand.last_call()
     stand.cloud.warn(foreign)

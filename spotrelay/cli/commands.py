@@ -17,32 +17,21 @@ from typer.main import get_command
 if TYPE_CHECKING:
     from typer.core import TyperCommand
 
-OWN = (
-    "up",
-    "update",
-    "down",
-    "status",
-    "history",
-    "explain",
-    "cost",
-    "prices",
-    "scores",
-    "logs",
-    "ui",
-    "validate",
-    "secrets",
-    "schema",
-    "catalog",
-    "recommend",
-    "compare",
-    "adopt",
-    "drill",
-    "override",
-    "retire",
-    "rollback",
-    "scale",
-)
-"""In the order of the help: each is the function of this name in the module of this name, beside this one."""
+PANELS = {
+    "Deploy": ("up", "update", "rollback", "scale", "down"),
+    "Look": ("status", "history", "explain", "cost", "prices", "scores", "logs", "ui"),
+    "Rehearse and repair": ("drill", "adopt", "override", "retire"),
+    "Service files": ("validate", "secrets", "schema"),
+    "Choose a GPU": ("recommend", "compare", "catalog"),
+}
+"""By purpose, as the help shows them: each is the function of this name in the module of this name, beside
+this one."""
+
+LABORATORY = "Laboratory"
+"""The panel of what comes with a clone alone."""
+
+OWN = {name: panel for panel, names in PANELS.items() for name in names}
+"""Each of them, and the panel that it is in."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     # Or a negative number would be called an unknown option.
@@ -95,7 +84,8 @@ def _loaded(name: str) -> Any:
     else:
         function = _laboratory()[name].load()
     alone = typer.Typer(add_completion=False)
-    alone.command(name, context_settings=SETTINGS.get(name))(function)
+    panel = OWN.get(name, LABORATORY)
+    alone.command(name, context_settings=SETTINGS.get(name), rich_help_panel=panel)(function)
     return get_command(alone)
 
 

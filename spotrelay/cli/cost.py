@@ -60,7 +60,7 @@ def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
 
 
 def _print(found: Cost, days: int) -> None:
-    from spotrelay.cli.tables import console, table
+    from spotrelay.cli.tables import console, draw, table
 
     out, spent = console(), found.spent
     saved = percent(found.share_saved)
@@ -86,5 +86,5 @@ def _print(found: Cost, days: int) -> None:
             usd(one.listed_usd, 2),
             usd(one.saved_usd, 2),
         )
-    out.print(days_table)
+    draw(out, days_table)
     out.print(f"An estimate, in USD: {found.of}.", highlight=False, soft_wrap=True)

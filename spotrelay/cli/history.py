@@ -58,7 +58,7 @@ def history(
 
 
 def _print(found: History, since: str) -> None:
-    from spotrelay.cli.tables import console, table
+    from spotrelay.cli.tables import console, draw, table
 
     out = console()
     if not found.losses:
@@ -67,7 +67,7 @@ def _print(found: History, since: str) -> None:
         shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"))
         for loss in found.losses:
             shown.add_row(*_cells(loss, found))
-        out.print(shown)
+        draw(out, shown)
     for failure in found.failures:
         ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
         more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""

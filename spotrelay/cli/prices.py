@@ -83,7 +83,7 @@ def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: 
 
 
 def _print(found: list[Curve], start: datetime, end: datetime) -> None:
-    from spotrelay.cli.tables import console, table
+    from spotrelay.cli.tables import console, draw, table
     from spotrelay.operate.curves import sparkline
 
     out = console()
@@ -101,7 +101,7 @@ def _print(found: list[Curve], start: datetime, end: datetime) -> None:
             usd(curve.on_demand_usd, 4),
             percent(curve.share),
         )
-    out.print(pools)
+    draw(out, pools)
     if len(shown) < len(found):
         out.print(f"… and {len(found) - len(shown)} dearer pools: --json has all", highlight=False)
     out.print("USD per hour and instance; each line of blocks is from its least to its most", highlight=False)

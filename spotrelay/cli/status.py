@@ -92,7 +92,6 @@ def _is_nothing(seen: ServiceSnapshot) -> bool:
 
 
 def _exit_code(found: list[Status], *, is_check: bool) -> int:
-
     if is_check and not all(one.is_whole for one in found):
         return EXIT_FAILED
     return EXIT_NO_ACCESS if any("missing " in words for one in found for words in one.missing) else 0
@@ -112,14 +111,14 @@ def _watch(plane: ControlPlane, name: str | None) -> None:
 
 
 def _print(found: list[Status]) -> None:
-    from spotrelay.cli.tables import console
+    from spotrelay.cli.tables import console, draw
 
     out = console()
     for index, one in enumerate(found):
         if index:
             out.print()
         for part in _rendered(one):
-            out.print(part, highlight=False)
+            draw(out, part)
 
 
 def _rendered(one: Status) -> list[RenderableType]:

@@ -18,14 +18,21 @@ HERE = Path(__file__).parent
 WARNING_S = 12.0
 """Short, because tests wait for reclaims; a replacement serves sooner than this."""
 
+SLOW = ("availability", "faults", "lifecycle", "rollouts")
+"""Groups whose tests wait for minutes together: what is damaged, cut off or given up must be seen to come
+back. `make test` runs the others: losses, drills, alarms, events, permissions, what operators see."""
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, and pytest the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test here, and keep those of one deployment in one worker, so that it is made once."""
     for item in items:
         if HERE in item.path.parents:
+            group = _group(item)
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
+            item.add_marker(pytest.mark.xdist_group(group))
+            if group in SLOW:
+                item.add_marker(pytest.mark.slow)
 
 
 def _group(item: pytest.Item) -> str:

@@ -5,7 +5,7 @@ the tests puts the notes of all worker processes together at the end, and fails 
 counted: a board that stays empty, an alarm that never rings. AWS's own metrics aren't looked at:
 tests/template knows their names.
 
-A run that leaves out tests that aren't slow, or was ended early, can't tell, and doesn't.
+A run that leaves out tests, slow ones too, or was ended early, can't tell, and doesn't: `make test-all` can.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Check:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._modules: set[Path] = set()
-        """Of the tests that were found, those that are left out as slow among them."""
+        """Of the tests that were found."""
         self._collected: set[str] = set()
         self._ran: set[str] = set()
         self._is_part = any("::" in argument for argument in config.args)
@@ -145,9 +145,7 @@ class Check:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """By a marker, a keyword, or what failed last."""
-        found = [item for item in items if _is_of_here(item.nodeid)]
-        self._modules |= {item.path for item in found}
-        self._is_part |= any(item.get_closest_marker("slow") is None for item in found)
+        self._is_part |= any(_is_of_here(item.nodeid) for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Where tests are run; with pytest-xdist that is in each of the workers."""

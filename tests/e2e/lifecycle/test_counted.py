@@ -133,9 +133,9 @@ def test_a_version_that_never_becomes_ready(operator: Operator) -> None:
     before = Backoff(timing.CRASH_LOOP_FAILURES - 1, datetime.now(UTC), spec.version)
     operator.store.commit(Changes(RARE, backoff=before))
     rare.cloud.let_die("Client.VolumeLimitExceeded", 2)  # on demand dies, too
-    with counted(rare, Metric.CRASH_LOOPING):
+    with counted(rare, Metric.CRASH_LOOPING, RARE):
         rare.want(spec.replicas + 1)
-    rare.until_alarm(Metric.CRASH_LOOPING)
+    rare.until_alarm(Metric.CRASH_LOOPING, service=RARE)
     assert serving <= {r.id for r in rare.watch.look().ready}
     # As if a new version had been deployed, which is what it takes.
     operator.store.commit(Changes(RARE, backoff=Backoff()))

@@ -117,12 +117,12 @@ def mistake(owner: Any, name: str, *rules: Rule, since: int = 0) -> Callable[[An
     return add
 
 
-def broken_stage(stage: Stage, *rules: Rule) -> Callable[[Any], Any]:
-    """Have the function that follows take the place of a stage of the tick."""
+def broken_stage(stage: Stage, *rules: Rule, since: int = 0) -> Callable[[Any], Any]:
+    """Have the function that follows take the place of a stage of the tick. `since`: see `mistake`."""
 
     def add(function: Any) -> Any:
         stages = tuple(function if known is stage else known for known in reconcile.STAGES)
-        MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((reconcile, "STAGES", stages),)))
+        MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((reconcile, "STAGES", stages),), since))
         return function
 
     return add
@@ -202,7 +202,7 @@ MISTAKES.append(
         "ids_without_condition",
         frozenset({Rule.IDS_IN_ORDER}),
         ((MemoryStore, "_check", ids_without_condition),),
-        since=1600,
+        since=2160,
     )
 )
 
@@ -298,7 +298,7 @@ def a_missing_document_ends_the_service(self: Gatherer, *args: Any, **kwargs: An
     return None, True
 
 
-@mistake(reconcile, "_is_ours", Rule.FOREIGN_UNTOUCHED)
+@mistake(reconcile, "_is_ours", Rule.FOREIGN_UNTOUCHED, since=520)
 def tag_alone_makes_an_instance_ours(*args: Any) -> bool:
     """An instance with our tag counts as ours, wherever it comes from."""
     return True
@@ -338,7 +338,7 @@ def no_end_for_orphans(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION)
+@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=330)
 def tick_ignores_warnings(self: SimFleet) -> Mapping[str, datetime]:
     """The tick sees no warnings."""
     _warned(self)
@@ -713,7 +713,7 @@ def no_tick_after_a_change(self: Performer, *args: Any) -> None:
     """No tick follows a change before the schedule's."""
 
 
-@mistake(SimServices, "get", Rule.OTHER_CONTROL_PLANE_RESPECTED)
+@mistake(SimServices, "get", Rule.OTHER_CONTROL_PLANE_RESPECTED, since=150)
 def other_control_planes_are_ignored(
     self: SimServices, service: str, *, fresh: bool = False
 ) -> ServiceSpec | None:
@@ -766,7 +766,7 @@ def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
     return _applied_to(self, replace(spec, overprovision=0))
 
 
-@mistake(strength, "_missing", Rule.NOTHING_BOUGHT_BEYOND, Rule.FALLBACKS_MATCH_NEED)
+@mistake(strength, "_missing", Rule.NOTHING_BOUGHT_BEYOND, Rule.FALLBACKS_MATCH_NEED, since=560)
 def what_is_beyond_is_bought(spec: ServiceSpec, *args: Any) -> int:
     """Overprovisioned replicas that Spot doesn't give are bought on-demand."""
     return _missing(replace(spec, overprovision=0), *args)
@@ -995,7 +995,7 @@ def standbys_come_before_replicas(rows: Rows) -> int:
     return 999
 
 
-@mistake(strength, "_idle_fallbacks", Rule.RESUMED_KEPT)
+@mistake(strength, "_idle_fallbacks", Rule.RESUMED_KEPT, since=490)
 def cold_and_resumed_fallbacks_take_turns(
     fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
 ) -> list[Replica]:
@@ -1039,7 +1039,9 @@ def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[
     return {r.instance_id: _spec.port for r in rows.replicas.values() if r.instance_id}
 
 
-@mistake(rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT)
+@mistake(
+    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=700
+)
 def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
     """However often a version fails, replicas make place for it."""
     return False
@@ -1127,7 +1129,7 @@ def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) ->
     return replace(survey, earlier=(Reading(survey.at - seconds(3600), last.scores),))
 
 
-@broken_stage(moves.give_up, Rule.MOVES_END)
+@broken_stage(moves.give_up, Rule.MOVES_END, since=570)
 def refused_moves_wait(*args: Any) -> list[Action]:
     """A move that EC2 refused is tried again and again."""
     return []
@@ -1146,6 +1148,7 @@ MISTAKES += [
         "zones_that_score_well_are_left",
         frozenset({Rule.MOVES_BY_LASTING_SCORES}),
         ((timing, "MOVE_SCORE", 6),),
+        since=970,
     ),
     Mistake(
         "no_time_to_recover",

@@ -166,7 +166,8 @@ class Stand:
             alarms = self._cloudwatch.describe_alarms_for_metric(
                 Namespace=METRICS_NAMESPACE, MetricName=str(metric), Dimensions=[dimension]
             )["MetricAlarms"]
-            return {alarm["StateValue"] for alarm in alarms}
+            # Those of another service, too, from the local cloud, which doesn't look at the dimensions.
+            return {alarm["StateValue"] for alarm in alarms if alarm["Dimensions"] == [dimension]}
 
         assert states(), f"no alarm looks at {metric} of {service}"
         self.eventually(lambda: states() == {state}, f"the alarm on {metric} in state {state}")

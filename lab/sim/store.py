@@ -152,7 +152,6 @@ class SimStore:
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
-
         self.checker.launch_checker.cooldown_checker.before_cool(self.gate.invocation, cooldowns)
 
         def partly() -> None:

@@ -54,7 +54,6 @@ def compare(
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
     """
-
     where = Where(None, profile, endpoint_url)
     with bad_input_shown("compare"):
         exit_code = _compare(

@@ -150,7 +150,6 @@ def _in_words(found: Verdict) -> str:
 
 def _end(found: Verdict) -> None:
     """Leave with what the verdict says, if it isn't PASS."""
-
     if any("not authorized to perform" in problem for problem in found.problems):
         raise typer.Exit(EXIT_NO_ACCESS)
     if not found.is_pass:

@@ -67,7 +67,6 @@ def _request(
     Raises:
         CommandError: they contradict each other, or one isn't understood.
     """
-
     if replicas is None:
         if lasts is not None:
             raise CommandError("--for needs a number of replicas before it, as in: scale NAME 5 --for 2h")

@@ -70,8 +70,7 @@ class Gatherer:
         try:
             load = ports.loads.observe(deployed, ports.clock.now())
         except PortError as error:  # no reason not to replace what is lost
-            ports.telemetry.record("load_unknown", service=service, error=repr(error))
-            launching.count_denied(ports, error)
+            launching.note_failed(ports, "load_unknown", service, error)
             load = Load()
         try:
             decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), ports.clock.now())

@@ -46,8 +46,7 @@ class Notifier:
                 store.note_told(service, told)
             self._reporting.news(service, new)
         except PortError as error:
-            self._ports.telemetry.record("not_told", service=service, error=repr(error))
-            launching.count_denied(self._ports, error)
+            launching.note_failed(self._ports, "not_told", service, error)
 
     def appraise(self, spec: ServiceSpec, seen: Observation) -> None:
         """Count what is known of the service's pools, and what its instances cost."""
@@ -55,8 +54,7 @@ class Notifier:
         try:
             memory = self._ports.store.recall(spec.service, spec.region, clock.now())
         except PortError as error:  # nobody decides by it
-            self._ports.telemetry.record("not_appraised", service=spec.service, error=repr(error))
-            launching.count_denied(self._ports, error)
+            launching.note_failed(self._ports, "not_appraised", spec.service, error)
             return
         self._reporting.pools(spec, memory, clock.now())
         self._reporting.costs(spec.service, seen, memory)

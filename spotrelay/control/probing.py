@@ -44,8 +44,7 @@ class Probing:
                 its = rollout.of_version(spec, seen.rows, version)
                 answering |= self._ports.prober.answering(its, asked)
             except PortError as error:  # nobody was asked: nobody is late for it
-                self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
-                launching.count_denied(self._ports, error)
+                launching.note_failed(self._ports, "probe_failed", spec.service, error)
             else:
                 addresses |= asked
         if not addresses:
@@ -91,7 +90,6 @@ class Probing:
         try:
             told = self._ports.prober.ongoing(spec.service, target, asked)
         except PortError as error:
-            self._ports.telemetry.record("ongoing_unknown", service=spec.service, error=repr(error))
-            launching.count_denied(self._ports, error)
+            launching.note_failed(self._ports, "ongoing_unknown", spec.service, error)
             told = Ongoing()
         self._reporting.ongoing(spec.service, told, len(serving))

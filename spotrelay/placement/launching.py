@@ -264,7 +264,12 @@ def _conclude(ports: Ports, order: _Order, answer: LaunchResult, waiting: Sequen
 
 def note_lost(ports: Ports, service: str, error: PortError) -> None:
     """Say that what was learned of pools, or who was to hear of it, got lost: nothing else depends on it."""
-    ports.telemetry.record("lessons_lost", service=service, error=repr(error))
+    note_failed(ports, "lessons_lost", service, error)
+
+
+def note_failed(ports: Ports, event: str, service: str, error: PortError) -> None:
+    """Log a call that failed where nothing else fails with it, and count it if AWS refuses it."""
+    ports.telemetry.record(event, service=service, error=repr(error))
     count_denied(ports, error)
 
 

@@ -68,6 +68,19 @@ class Observation:
         ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)
         return frozenset(r.id for r in ready if self.read.replicas[r.id].serves)
 
+    def stays_without(self, replica: Replica) -> bool:
+        """Whether another replica answers the load balancer's checks and EC2 isn't taking it back.
+
+        The load balancer says who serves, not the row: a row is behind until a tick writes it.
+        """
+        return any(
+            other.id != replica.id
+            and other.is_counted
+            and other.instance_id not in self.warned
+            and self.health.get(other.instance_id or "") is TargetState.HEALTHY
+            for other in self.rows.replicas.values()
+        )
+
     def with_rows(self, rows: Rows) -> Observation:
         """The same world, with rows as a stage would leave them."""
         return replace(self, rows=rows, as_read=self.read)

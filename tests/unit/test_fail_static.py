@@ -366,3 +366,25 @@ def test_ticks_come_by_the_minute_for_what_nobody_ends() -> None:
         assert strength.next_look(spec, seen_of(a_replica(1, DRAINING, since_s=ago_s)), NOW) == due
     serving_on = a_replica(1, READY, warned_at=LONG_AGO)
     assert strength.next_look(spec, seen_of(serving_on), NOW) == soon, "it serves on, and must leave"
+
+
+@pytest.mark.parametrize(
+    ("other", "health", "warned", "answer"),
+    [
+        (READY, HEALTHY, (), True),
+        (STARTING, HEALTHY, (), True),
+        (READY, UNHEALTHY, (), False),
+        (READY, None, (), False),
+        (DRAINING, HEALTHY, (), False),
+        (READY, HEALTHY, (2,), False),
+    ],
+)
+def test_the_load_balancer_says_who_else_serves(
+    other: ReplicaState, health: TargetState | None, warned: tuple[int, ...], answer: bool
+) -> None:
+    """Another one serves that is healthy, active and not warned, whatever its row says of being ready."""
+    one = a_replica(1, READY)
+    seen = seen_of(
+        one, a_replica(2, other), health={1: HEALTHY} | ({2: health} if health else {}), warned=warned
+    )
+    assert seen.stays_without(one) is answer

@@ -12,7 +12,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
-from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
+from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
@@ -330,9 +330,13 @@ class MemoryFleet:
         """See `ports.Fleet.observe`."""
         return [i for i in self.instances.values() if self.services[i.id] == service]
 
-    def warned(self) -> Mapping[str, datetime]:
+    def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`."""
-        return dict(self.interrupted)
+        asked = (self.instances[i] for i in instance_ids if i in self.instances)
+        alive = (i for i in asked if i.state.is_alive)
+        spared = {i.id for i in alive if i.offering.purchase_option is PurchaseOption.SPOT}
+        said = (i for i in instance_ids if i in self.interrupted or i in spared)
+        return {i: self.interrupted.get(i) for i in said}
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`. An instance takes the room that its offering has."""

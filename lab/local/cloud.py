@@ -244,7 +244,7 @@ class EmulatedCloud:
             raise NotPossibleError(f"{instance_id} is warned already, at {instance.warned_at:%H:%M:%S} UTC")
         instance.warned_at = self.now()
         marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
-        status = SpotStatus.BY_EXPERIMENT if by_experiment else SpotStatus.MARKED_FOR_TERMINATION
+        status = SpotStatus.BY_EXPERIMENT if by_experiment else SpotStatus.TERMINATED_NO_CAPACITY
         self._set_spot_status(instance, status, marked_at)
         interruption = LocalInterruption(instance_id, instance.warned_at.timestamp(), deliveries)
         self.interruptions.append(interruption)
@@ -403,9 +403,9 @@ class EmulatedCloud:
         self._ministack.mirror_tags(instance.id, {})
 
     def _set_spot_status(self, instance: LocalInstance, status: SpotStatus, at: datetime) -> None:
-        if instance.spot_request:
-            instance.spot_request.status = status
-            instance.spot_request.updated_at = at
+        request = instance.spot_request
+        if request and request.status is not status:
+            request.status, request.updated_at = status, at
 
     def _emit_state(self, instance: LocalInstance) -> None:
         name, _ = instance.state.value

@@ -47,22 +47,19 @@ class SpotStatus(Enum):
     """A Spot request's status: code, request state and EC2's message."""
 
     FULFILLED = ("fulfilled", "active", "Your Spot request is fulfilled.")
-    MARKED_FOR_TERMINATION = (
-        "marked-for-termination",
-        "active",
-        "Your Spot Instance is marked for termination.",
-    )
     TERMINATED_NO_CAPACITY = (
         "instance-terminated-no-capacity",
         "closed",
         "Your Spot instance was terminated because there is no Spot capacity available.",
     )
+    """From the warning on, while the instance runs for two more minutes: see the footnote on
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instances-request-status-lifecycle.html."""
     BY_EXPERIMENT = (
         "instance-terminated-by-experiment",
         "closed",
         "Your Spot Instance was terminated because of an AWS FIS experiment.",
     )
-    """From the warning on, as marked-for-termination: EC2 has no such code of its own for experiments."""
+    """From the warning on, too."""
     TERMINATED_BY_USER = (
         "instance-terminated-by-user",
         "closed",

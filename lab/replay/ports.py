@@ -162,10 +162,13 @@ class ReplayFleet:
             del self._seen[self._ended.popleft().id]
         return [seen.described(now) for seen in self._seen.values()]
 
-    def warned(self) -> Mapping[str, datetime]:
-        """See `ports.Fleet.warned`."""
+    def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
+        """See `ports.Fleet.warned`. An answer is as new as it can be."""
+        if not instance_ids:
+            return {}
         self._time.spend(CALL_S)
-        return {machine.id: at(machine.warned_at) for machine in self._cloud.warned()}
+        known = [machine for i in instance_ids if (machine := self._cloud.machine(i)) and machine.is_spot]
+        return {m.id: at(m.warned_at) if m.is_warned else None for m in known}
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.sim.gate import at
-from spotrelay.core.instances import Instance, InstanceState
-from spotrelay.core.pools import Offering
+from spotrelay.core.instances import RECLAIMED, Instance, InstanceState
+from spotrelay.core.pools import Offering, PurchaseOption
 
 NEVER = float("inf")
 
@@ -81,6 +81,15 @@ class SimInstance:
     def is_being_taken(self, time: float) -> bool:
         """Whether EC2 has warned it by then, and hasn't ended it yet."""
         return self.warned_at <= time and self.state(time).is_alive
+
+    def is_on_record(self, time: float) -> bool:
+        """Whether its Spot request says by then that EC2 takes it back: it says so for long after its end."""
+        return self.is_being_taken(time) or (self.warned_at <= time and self.end.startswith(RECLAIMED))
+
+    def is_fulfilled(self, time: float) -> bool:
+        """Whether its Spot request says then that EC2 doesn't take it back."""
+        is_spot = self.offering.purchase_option is PurchaseOption.SPOT
+        return is_spot and self.is_alive(time) and not self.is_being_taken(time)
 
     def died_at(self) -> float:
         """When it stopped being alive, or will, as far as is known."""

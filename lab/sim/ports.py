@@ -86,19 +86,23 @@ class SimFleet:
             stale=lambda: instances_as_of(self.random.uniform(0, LAG_S)),
         )
 
-    def warned(self) -> Mapping[str, datetime]:
+    def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`."""
         invocation = self.gate.invocation
 
-        def warnings_as_of(lag_s: float = 0.0) -> Mapping[str, datetime]:
+        def said_as_of(lag_s: float = 0.0) -> Mapping[str, datetime | None]:
             as_of = self.scheduler.now - lag_s
             invocation.warned_at = as_of
             warned = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
             invocation.warned = {i.id: at(i.warned_at) for i in warned}
-            return invocation.warned
+            asked = [self.cloud.instances[i] for i in sorted(instance_ids)]
+            fulfilled = (i.id for i in asked if i.is_fulfilled(as_of))
+            return dict.fromkeys(fulfilled) | {i.id: at(i.warned_at) for i in asked if i.is_on_record(as_of)}
 
+        if not instance_ids:
+            return said_as_of()  # nobody is asked
         return self.gate(
-            Call.WARNED, None, warnings_as_of, stale=lambda: warnings_as_of(self.random.uniform(0, LAG_S))
+            Call.WARNED, None, said_as_of, stale=lambda: said_as_of(self.random.uniform(0, LAG_S))
         )
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:

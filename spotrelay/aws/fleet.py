@@ -36,13 +36,32 @@ if TYPE_CHECKING:
     )
 
 BEING_TAKEN_BACK = (
+    "instance-terminated-no-capacity",
+    "instance-terminated-capacity-oversubscribed",
+    "instance-terminated-by-price",
+    "instance-terminated-by-schedule",
+    "instance-terminated-launch-group-constraint",
+    "instance-stopped-no-capacity",
+    "instance-stopped-capacity-oversubscribed",
+    "instance-stopped-by-price",
     "marked-for-termination",
     "marked-for-stop",
-    # The same by an experiment of Fault Injection Service: the first has no code apart from that of its end.
+    # By an experiment of Fault Injection Service.
     "instance-terminated-by-experiment",
     "marked-for-stop-by-experiment",
 )
-"""Status codes of Spot requests whose instance still runs, but not for long."""
+"""Status codes of Spot requests whose instance may still run, but not for long.
+
+A request whose instance EC2 terminates for want of capacity says so at once, while the instance runs for two
+more minutes; it is never `marked-for-termination`. Codes stay on record after the instance's end.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instances-request-status-lifecycle.html
+"""
+
+FULFILLED = "fulfilled"
+"""The status code of a Spot request whose instance EC2 isn't taking back."""
+
+MAX_FILTER_VALUES = 200
+"""What a filter takes. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html"""
 
 MAX_ID_DIGITS = 9
 """As many as the table's keys have, see `items`."""
@@ -110,19 +129,29 @@ class Ec2Fleet:
                 for described in reservation["Instances"]
             ]
 
-    def warned(self) -> Mapping[str, datetime]:
+    def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`."""
+        ids = sorted(set(instance_ids))
+        if not ids:
+            return {}
+        # More than a filter takes would be a call for each two hundred, every few seconds.
+        name, values = (
+            ("instance-id", ids) if len(ids) <= MAX_FILTER_VALUES else ("status-code", list(BEING_TAKEN_BACK))
+        )
         with translated():
-            # No filter by the request's state: closed with the one code, it is active with the other.
             pages = self._clients.ec2.get_paginator("describe_spot_instance_requests").paginate(
-                Filters=[{"Name": "status-code", "Values": list(BEING_TAKEN_BACK)}]
+                Filters=[{"Name": name, "Values": values}]
             )
-            return {
-                request["InstanceId"]: request.get("Status", {}).get("UpdateTime") or self._now()
-                for page in pages
-                for request in page["SpotInstanceRequests"]
-                if "InstanceId" in request
-            }
+            shown = [request for page in pages for request in page["SpotInstanceRequests"]]
+        said: dict[str, datetime | None] = {}
+        for request in shown:
+            status = request.get("Status", {})
+            code, instance_id = status.get("Code"), request.get("InstanceId", "")
+            if instance_id in instance_ids and code in BEING_TAKEN_BACK:
+                said[instance_id] = status.get("UpdateTime") or self._now()
+            elif instance_id in instance_ids and code == FULFILLED and request.get("State") == "active":
+                said.setdefault(instance_id, None)
+        return said
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`."""

@@ -116,13 +116,20 @@ class Gatherer:
     ) -> Observation:
         """What EC2 and the load balancer show."""
         ports = self._ports
-        # The warned ones before the instances: what is warned no more by then is seen gone.
-        warned = slots.warned(rows, ports.fleet.warned())
         observed = ports.fleet.observe(service)
+        # After them, and about each that was alive: what has ended since is still said to be taken back.
+        said = slots.warned(rows, ports.fleet.warned(slots.on_spot(rows, observed)))
         known = {r.instance_id for r in rows.replicas.values() if r.instance_id}
         health = ports.router.health(spec, known) if spec else {}
         instances = slots.instances(spec, rows, observed, health)
-        seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
+        seen = Observation(
+            rows,
+            instances,
+            health,
+            warned={slot: at for slot, at in said.items() if at},
+            spared=frozenset(slot for slot, at in said.items() if at is None),
+            is_vouched_for=is_vouched_for,
+        )
         if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
             located = ports.store.locate(strangers)
             recorded = {i: id_ for i, (owner, id_) in located.items() if owner == service}

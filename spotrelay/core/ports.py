@@ -260,10 +260,12 @@ class Fleet(Protocol):
         """
         ...
 
-    def warned(self) -> Mapping[str, datetime]:
-        """Every Spot instance of the account and region that EC2 is about to take back, event or no event.
+    def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
+        """Of these Spot instances, when EC2 said that it takes each back, event or no event.
 
-        With the time of each warning.
+        None: EC2 says that it doesn't, or said so some seconds ago. Nothing is known of what is missing: it
+        isn't Spot, its request isn't shown, or there are too many to ask about each. What EC2 said of an
+        instance stays on record after its end: ask about those that live.
         """
         ...
 

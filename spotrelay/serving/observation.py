@@ -25,7 +25,9 @@ class Observation:
     instances: Mapping[str, Instance] = field(default_factory=dict)
     health: Mapping[str, TargetState] = field(default_factory=dict)
     warned: Mapping[str, datetime] = field(default_factory=dict)
-    """The instances that EC2 takes back, and when it said so."""
+    """The living instances that EC2 takes back, and when it said so."""
+    spared: frozenset[str] = frozenset()
+    """Those that EC2 says it isn't taking back. Of a Spot instance in neither, nothing is known."""
     recorded: Collection[str] = frozenset()
     """Of the instances that no row has, those that the table knows as ours."""
     ports: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.core.instances import Instance
+from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
@@ -45,11 +46,23 @@ def instances(
     return by_slot
 
 
-def warned(rows: Rows, seen: Mapping[str, datetime]) -> dict[str, datetime]:
-    """When EC2 said that it takes an instance back, by slot."""
+def on_spot(rows: Rows, seen: Collection[Instance]) -> set[str]:
+    """The Spot instances that replicas have or that bear the service's tag, but for those that have ended."""
+    spot = (None, PurchaseOption.SPOT)
+    owned = {
+        host(r.instance_id)
+        for r in rows.replicas.values()
+        if r.instance_id and (r.offering and r.offering.purchase_option) in spot
+    }
+    shown = {i.id for i in seen if i.offering.purchase_option is PurchaseOption.SPOT}
+    return (owned | shown) - {i.id for i in seen if not i.state.is_alive}
+
+
+def warned(rows: Rows, said: Mapping[str, datetime | None]) -> dict[str, datetime | None]:
+    """When EC2 said that it takes an instance back, by slot; None: it said that it doesn't."""
     owned = taken(rows)
     return {
-        slot: at for instance_id, at in seen.items() for slot in {instance_id, *owned.get(instance_id, ())}
+        slot: at for instance_id, at in said.items() for slot in {instance_id, *owned.get(instance_id, ())}
     }
 
 

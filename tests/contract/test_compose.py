@@ -64,7 +64,7 @@ def test_a_fleet_rises_and_survives_a_warning(
 ) -> None:
     """With real adapters: three replicas become ready, one is warned and drained, another takes its place."""
     # moto has no filter by a Spot request's status, see test_ec2_fleet for it.
-    monkeypatch.setattr(Ec2Fleet, "warned", lambda _: {})
+    monkeypatch.setattr(Ec2Fleet, "warned", lambda *_: {})
     spec = deployed_spec(aws)
     parameter = service_parameter("demo")
     aws.ssm.put_parameter(Name=parameter, Value=json.dumps(spec.to_dict()), Type="String")

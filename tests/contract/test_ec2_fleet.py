@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients, Deadline
-from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
 from spotrelay.core.instances import Instance, Refusal, RefusalKind
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
@@ -594,15 +594,13 @@ def test_a_tag_that_was_edited_says_nothing(
 
 
 def test_warned_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
-    """The instances whose Spot request is marked are warned, on every page; a request without one is none."""
-    codes = ["marked-for-termination", "marked-for-stop"]
-    by_experiment = ["instance-terminated-by-experiment", "marked-for-stop-by-experiment"]
-    filters = [{"Name": "status-code", "Values": [*codes, *by_experiment]}]
+    """EC2 says of each instance that it is asked about what becomes of it; a request without one is none."""
+    filters = [{"Name": "instance-id", "Values": ["i-1", "i-2", "i-3"]}]
     ec2.add_response(
         "describe_spot_instance_requests",
         {
             "SpotInstanceRequests": [
-                _marked("i-1", NOW - seconds(90)),
+                _request("i-1", NOW - seconds(90)),
                 {"SpotInstanceRequestId": "sir-1", "Status": {"UpdateTime": NOW}},
             ],
             "NextToken": "t",
@@ -611,39 +609,85 @@ def test_warned_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
     )
     ec2.add_response(
         "describe_spot_instance_requests",
-        {"SpotInstanceRequests": [_marked("i-2", NOW - seconds(1))]},
+        {"SpotInstanceRequests": [_request("i-2", NOW - seconds(1)), _request("i-3", NOW, "fulfilled")]},
         {"Filters": filters, "NextToken": "t"},
     )
-    assert fleet.warned() == {"i-1": NOW - seconds(90), "i-2": NOW - seconds(1)}
+    said = fleet.warned(["i-3", "i-1", "i-2", "i-1"])
+    assert said == {"i-1": NOW - seconds(90), "i-2": NOW - seconds(1), "i-3": None}
 
 
-def _marked(instance_id: str, at: datetime) -> dict[str, Any]:
-    """A Spot request that EC2 has marked at that time."""
+def _request(
+    instance_id: str, at: datetime, code: str = "instance-terminated-no-capacity", state: str | None = None
+) -> dict[str, Any]:
+    """A Spot request as it is since that time."""
     return {
         "InstanceId": instance_id,
         # When the request was made says nothing about when it was marked.
         "CreateTime": NOW - seconds(86_400),
-        "Status": {"Code": "marked-for-termination", "UpdateTime": at},
+        "State": state or ("active" if code in ("fulfilled", "marked-for-stop") else "closed"),
+        "Status": {"Code": code, "UpdateTime": at},
     }
 
 
-@pytest.mark.parametrize("status", [{}, {"Status": {"Code": "marked-for-stop"}}])
-def test_a_warning_of_an_unknown_time_counts_from_now(
-    ec2: Stubber, fleet: Ec2Fleet, status: dict[str, Any]
+@pytest.mark.parametrize(
+    ("code", "state", "said"),
+    [
+        ("instance-terminated-no-capacity", "closed", {"i-1": NOW}),
+        ("instance-terminated-by-price", "closed", {"i-1": NOW}),
+        ("instance-terminated-by-experiment", "closed", {"i-1": NOW}),
+        ("instance-stopped-no-capacity", "disabled", {"i-1": NOW}),
+        ("marked-for-termination", "active", {"i-1": NOW}),
+        ("marked-for-stop", "active", {"i-1": NOW}),
+        ("fulfilled", "active", {"i-1": None}),
+        ("fulfilled", "cancelled", {}),
+        ("request-canceled-and-instance-running", "cancelled", {}),
+        ("instance-terminated-by-user", "closed", {}),
+        ("a-code-of-next-year", "active", {}),
+    ],
+)
+def test_what_a_request_says_of_its_instance(
+    ec2: Stubber, fleet: Ec2Fleet, code: str, state: str, said: dict[str, datetime | None]
 ) -> None:
+    """EC2's own codes for its taking an instance back, for not doing so, and those that say neither."""
+    request = _request("i-1", NOW, code, state)
+    ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": [request]})
+    assert fleet.warned(["i-1"]) == said
+
+
+def test_of_two_requests_the_warning_counts(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """Whatever else is on record of an instance, that EC2 takes it back isn't overheard."""
+    both = [_request("i-1", NOW), _request("i-1", NOW, "fulfilled")]
+    for requests in (both, both[::-1]):
+        ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests})
+        assert fleet.warned(["i-1"]) == {"i-1": NOW}
+
+
+def test_more_than_a_filter_takes_are_looked_for_in_one_call(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """Two hundred are asked about by name; of more, all that EC2 takes back are looked for, and ours kept."""
+    ids = [f"i-{number:03d}" for number in range(201)]
+    by_name = [{"Name": "instance-id", "Values": ids[:200]}]
+    ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": []}, {"Filters": by_name})
+    assert fleet.warned(ids[:200]) == {}
+    by_code = [{"Name": "status-code", "Values": list(BEING_TAKEN_BACK)}]
+    shown = [_request("i-007", NOW), _request("i-others", NOW)]
+    ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": shown}, {"Filters": by_code})
+    assert fleet.warned(ids) == {"i-007": NOW}
+
+
+def test_a_warning_of_an_unknown_time_counts_from_now(ec2: Stubber, fleet: Ec2Fleet) -> None:
     """An instance isn't taken for safe because EC2 doesn't say since when it isn't."""
-    ec2.add_response(
-        "describe_spot_instance_requests", {"SpotInstanceRequests": [{"InstanceId": "i-1", **status}]}
-    )
-    assert fleet.warned() == {"i-1": NOW}
+    request = {"InstanceId": "i-1", "Status": {"Code": "marked-for-stop"}}
+    ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": [request]})
+    assert fleet.warned(["i-1"]) == {"i-1": NOW}
 
 
 def test_memory_warns_with_the_time() -> None:
     """In memory, as on EC2, an instance is warned from the time on that is said."""
     fleet = MemoryFleet(MemoryClock())
-    assert fleet.warned() == {}
+    assert fleet.warned(["i-1"]) == {}
     fleet.interrupted["i-1"] = NOW
-    assert fleet.warned() == {"i-1": NOW}
+    assert fleet.warned(["i-1"]) == {"i-1": NOW}
+    assert fleet.warned(["i-2"]) == {}
 
 
 def test_terminating_in_batches(ec2: Stubber, fleet: Ec2Fleet) -> None:

@@ -93,9 +93,12 @@ def test_an_instance_bears_what_a_lost_table_cannot_say(world: World, option: Pu
 
 
 def test_nobody_is_warned_at_first(world: World) -> None:
-    """What was just launched isn't taken back, as far as anybody knows."""
-    world.fleet.launch(world.request("launch-1", 2, PurchaseOption.ON_DEMAND))
-    assert world.fleet.warned() == {}
+    """What was just launched isn't taken back, of what isn't Spot nothing is said, and of nobody nothing."""
+    (kept,) = world.fleet.launch(world.request("launch-1", 1, PurchaseOption.ON_DEMAND)).instances
+    (spot,) = world.fleet.launch(world.request("launch-2", 1, PurchaseOption.SPOT)).instances
+    assert world.fleet.warned([]) == {}
+    said = world.fleet.warned([kept.id, spot.id, "i-0123456789abcdef0"])
+    assert said in ({spot.id: None}, {}), "moto knows no requests behind fleets"
 
 
 def test_what_is_terminated_is_not_alive(world: World) -> None:

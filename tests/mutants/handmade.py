@@ -112,17 +112,11 @@ HAND_MADE: Sequence[HandMade] = (
         wrong="a warned replica whose replacement is under way gets a second one",
     ),
     HandMade(
-        "warnings-after-instances",
+        "warnings-of-the-dead-believed",
         "control.gathering",
-        old="""\
-        warned = slots.warned(rows, ports.fleet.warned())
-        observed = ports.fleet.observe(service)
-""",
-        new="""\
-        observed = ports.fleet.observe(service)
-        warned = slots.warned(rows, ports.fleet.warned())
-""",
-        wrong="an instance that dies between the two looks is seen by neither",
+        old="ports.fleet.warned(slots.on_spot(rows, observed))",
+        new="ports.fleet.warned(slots.on_spot(rows, ()))",
+        wrong="what EC2 took and shows as ended is warned, and an instance that no row has never is",
     ),
     HandMade(
         "commits-go-on-after-a-lost-race",

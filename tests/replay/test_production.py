@@ -255,13 +255,16 @@ def test_what_is_no_tick_is_a_message_of_its_own() -> None:
 
 
 def test_ec2_says_since_when_an_instance_is_warned() -> None:
-    """For each that is warned and lives; and it refuses to terminate none."""
+    """For each that is warned and lives, and of the others that they aren't; it refuses to terminate none."""
     deployment = ReplayDeployment(ReplayCloud(ONE_LOSS, ONE))
     deployment.run(2900)
     (machine,) = deployment.cloud.warned()
-    assert deployment.fleet.warned() == {machine.id: at(2880)}
+    others = {i.id for i in deployment.fleet.observe(SERVICE) if i.state.is_alive} - {machine.id}
+    said = dict(deployment.fleet.warned([machine.id, *others]))
+    assert said.pop(machine.id) == at(2880)
+    assert set(said.values()) <= {None}
     assert deployment.fleet.terminate([machine.id]) == {}
-    assert deployment.fleet.warned() == {}
+    assert deployment.fleet.warned([machine.id]) == {}
 
 
 def test_ec2_shows_what_has_ended_for_an_hour() -> None:

@@ -339,10 +339,9 @@ def no_end_for_orphans(*args: Any) -> list[Action]:
 
 
 @mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=330)
-def tick_ignores_warnings(self: SimFleet) -> Mapping[str, datetime]:
-    """The tick sees no warnings."""
-    _warned(self)
-    return {}
+def polls_for_the_wrong_codes(self: SimFleet, instance_ids: Collection[str]) -> Mapping[str, Any]:
+    """The poll for lost warnings doesn't know the code of a reclaim, and sees none."""
+    return {id_: None for id_, at in _warned(self, instance_ids).items() if at is None}
 
 
 @mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS)
@@ -400,9 +399,10 @@ def missing_replicas_are_not_counted(*args: Any) -> list[Action]:
 
 
 @mistake(Controller, "_reconcile", Rule.FOREIGN_UNTOUCHED, Rule.WARNED_NOT_TERMINATED)
-def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: Any) -> datetime | None:
+def all_warned_instances_are_terminated(self: Any, *args: Any, **kwargs: Any) -> datetime | None:
     """Warned instances are terminated, even foreign ones."""
-    if going := self._ports.fleet.warned():
+    said = self._ports.fleet.warned(list(self._ports.fleet.cloud.instances))
+    if going := [id_ for id_, at in said.items() if at]:
         self._ports.fleet.terminate(going)
     return _reconcile(self, *args, **kwargs)
 

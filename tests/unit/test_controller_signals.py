@@ -119,7 +119,7 @@ def test_a_tick_and_a_signal_at_once_make_one_replacement() -> None:
     world, controller = serving()
     signals = warn(world, active(world)[0])
     rival = Controller(world.ports())
-    world.meddle("fleet.warned", lambda: rival.handle(signals))
+    world.meddle("fleet.warned", lambda _: rival.handle(signals))
     controller.tick("demo")
     assert [r.id for r in active(world)] == [2, 3, 4]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import PortError, Unavailable
+from spotrelay.core.ports import LaunchRequest, PortError, Unavailable
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, ReadinessProbe
@@ -145,8 +146,8 @@ def test_a_tick_at_rest_looks_once_and_writes_nothing(probe: ReadinessProbe | No
         "store.acquire",
         "store.load",
         "services.get",
-        "fleet.warned",
         "fleet.observe",
+        "fleet.warned",
         "router.health",
         "store.release",
         "store.recall",
@@ -343,18 +344,50 @@ def test_what_waits_for_an_instance_is_counted() -> None:
     assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 2
 
 
-def test_warnings_are_looked_up_before_instances() -> None:
-    """EC2 takes one between the two: it is seen gone, or warned, but never well and unmarked.
-
-    The other way round one that ends in between would be seen running, and not be marked any more.
-    """
+def test_what_ends_between_two_looks_is_found_warned() -> None:
+    """EC2 takes one while the tick looks: seen running, it is still said to be taken back."""
     world, controller = serving()
     victim = active(world)[0]
     warn(world, victim)
-    world.meddle("fleet.warned", lambda: reclaim(world, victim), after=True)
     world.meddle("fleet.observe", lambda _: reclaim(world, victim), after=True)
     controller.tick("demo")
     assert [r.id for r in active(world)] == [2, 3, 4]
+
+
+def test_ec2_is_asked_about_living_spot_instances() -> None:
+    """About those of rows and those with our tag; not about on-demand ones, and what has ended."""
+    spec = replace(demo_spec(replicas=3), base_on_demand=1)
+    world, controller = serving(spec)
+    asked: list[Collection[str]] = []
+    world.meddle("fleet.warned", asked.append, times=None)
+    spot = {instance_of(r) for r in active(world) if r.purchase_option is PurchaseOption.SPOT}
+    orphan = LaunchRequest("by-hand", spec, PurchaseOption.SPOT, spec.pools, 2)
+    left, ended = (i.id for i in world.fleet.launch(orphan).instances)
+    world.fleet.terminate([ended])
+    controller.tick("demo")
+    assert asked == [spot | {left}]
+    assert len(spot) == 2
+
+
+def test_the_request_of_what_has_ended_says_nothing_any_more() -> None:
+    """EC2 keeps saying that it takes back what it stopped long ago: that one is ours to terminate."""
+    world, controller = serving()
+    victim = active(world)[0]
+    warn(world, victim)
+    world.fleet.enter(InstanceState.STOPPED, [instance_of(victim)])
+    controller.tick("demo")
+    world.clock.advance(demo_spec().drain_s + timing.DRAIN_SETTLE_S + timing.NOTICE_S)
+    controller.tick("demo")
+    assert world.fleet.instances[instance_of(victim)].state is InstanceState.TERMINATED
+
+
+def test_a_tick_without_spot_asks_nothing_about_it() -> None:
+    """On-demand instances have no Spot requests: the call is saved."""
+    world, controller = serving(replace(demo_spec(replicas=2), base_on_demand=2))
+    asked: list[Collection[str]] = []
+    world.meddle("fleet.warned", asked.append, times=None)
+    controller.tick("demo")
+    assert asked == [set()]
 
 
 def test_a_replica_that_waits_for_admission_is_looked_at_afresh() -> None:

@@ -73,7 +73,6 @@ def to_instance(world: Troubled, what: str, instance_id: str) -> list[Signal]:
         world.fleet.interrupted[instance_id] = now
         return [InterruptionWarning(instance_id, now, "terminate")] * (what == "warn")
     if what == "end":
-        world.fleet.interrupted.pop(instance_id, None)
         world.fleet.enter(InstanceState.TERMINATED, [instance_id])
         return [StateChange(instance_id, now, InstanceState.TERMINATED)]
     return []

@@ -205,10 +205,8 @@ def warn(world: World, *replicas: Replica) -> list[Signal]:
 
 
 def reclaim(world: World, *replicas: Replica) -> list[Signal]:
-    """EC2 takes the instances; the events."""
+    """EC2 takes the instances; the events. Their Spot requests go on to say what they said."""
     ids = [instance_of(r) for r in replicas]
-    for instance_id in ids:
-        world.fleet.interrupted.pop(instance_id, None)
     world.fleet.enter(InstanceState.TERMINATED, ids)
     return [StateChange(i, world.clock.now(), InstanceState.TERMINATED) for i in ids]
 

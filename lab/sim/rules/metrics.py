@@ -339,7 +339,7 @@ class MetricChecker:
         owned = {r.instance_id for r in rows.replicas.values()}
         strangers = [i for i in invocation.observed if i.id not in owned and i.state not in ENDING_STATES]
         warned = _last(records, Call.WARNED)
-        marked = warned if isinstance(warned, dict) else {}
+        marked = {id_ for id_, at in warned.items() if at} if isinstance(warned, dict) else set()
         certain = [
             i
             for i in strangers

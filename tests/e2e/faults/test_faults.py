@@ -57,12 +57,21 @@ def test_the_table_unavailable_for_30_s(fresh: Bench) -> None:
 
 
 def test_lost_and_repeated_warnings(light: Bench) -> None:
-    """A warning that arrives three times, twenty times or never makes one replacement each time."""
+    """A warning that arrives three times, twenty times or never makes one replacement each time.
+
+    And its replica is out of rotation before EC2 takes it: of the one that never came a tick learns in time.
+    """
     before = light.settled().regulars
     deliveries: tuple[Literal["lost"] | int, ...] = (3, 20, "lost")
+    victims = []
     for deliver in deliveries:
-        light.warn(light.victim(), deliver=deliver)
+        victims.append(light.victim())
+        light.warn(victims[-1], deliver=deliver)
     assert light.settled().regulars == before + len(deliveries)
+    for victim in victims:
+        known = light.interruption(victim)
+        assert known["deregistered_at"] is not None
+        assert known["reclaimed_at"] is None or known["deregistered_at"] < known["reclaimed_at"]
 
 
 def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:

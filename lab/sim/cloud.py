@@ -96,6 +96,8 @@ class SimCloud:
     """When something was last changed through the API."""
     wrong_answers: WrongAnswers = field(default_factory=WrongAnswers)
     """Which answers are wrong."""
+    unknown: WrongAnswers = field(default_factory=WrongAnswers)
+    """Whose health the load balancer doesn't know."""
     offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -331,7 +333,10 @@ class SimCloud:
             ):
                 continue
             if target.registered_at <= time < target.gone_at:
-                found[instance_id] = self._target_state(self.instances[instance_id], target, time)
+                state = self._target_state(self.instances[instance_id], target, time)
+                if state.is_in_rotation and not self.unknown.shows(instance_id, self.scheduler.now):
+                    state = TargetState.UNAVAILABLE
+                found[instance_id] = state
         return found
 
     def _target_state(self, instance: SimInstance, target: SimTarget, time: float) -> TargetState:

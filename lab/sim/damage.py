@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 WRONG_ANSWERS_S = (3.0, 45.0)
 """How long wrong answers last: longer than a tick, shorter than an operator needs to notice."""
 
+UNKNOWN_S = (3.0, 240.0)
+"""How long the load balancer doesn't know its targets' health: longer than an unhealthy fallback may stay."""
+
 RESTORED_AFTER_S = (5.0, 40.0)
 """How old the backup is that a table is restored from."""
 
@@ -85,6 +88,15 @@ def answer_wrongly(world: SimWorld, _service: str) -> None:
     wrong.share = world.random.choice((0.0, 0.0, 0.5))
     wrong.about_instances = world.random.random() < 0.7
     wrong.about_health = not wrong.about_instances or world.random.random() < 0.2
+
+
+def forget_health(world: SimWorld, _service: str) -> None:
+    """The load balancer doesn't know the health of some of its targets, or of any."""
+    unknown = world.cloud.unknown
+    # Not drawn from the world's generator: otherwise it would change the rest of the run.
+    own = Random(f"{world.scenario.seed}-{world.scheduler.now}")  # noqa: S311 - to be repeated
+    unknown.until = min(world.scheduler.now + own.uniform(*UNKNOWN_S), world.scenario.faults_s)
+    unknown.seed, unknown.share = own.random(), own.choice((0.0, 0.5))
 
 
 def untag(world: SimWorld, service: str) -> None:

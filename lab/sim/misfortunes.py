@@ -28,6 +28,9 @@ REFUSES_S = (5.0, 60.0)
 """How long there is no capacity anywhere: some attempts of a replica, and a cooldown."""
 
 
+ALONE_AFTER_S = 160.0
+"""By then the Spot instances have ended, and what was bought in their place serves."""
+
 ENDS = (
     "Server.InternalError: Internal error on launch",
     "Client.VolumeLimitExceeded: Volume limit exceeded",
@@ -185,6 +188,35 @@ def _sick(victim: _Victim) -> None:
         instance.sick = (now, min(now + lasts_s, world.scenario.faults_s))
 
 
+def _alone(victim: _Victim) -> None:
+    """There is no Spot any more, and what stands in for it is too busy to answer its checks."""
+    world, now = victim.world, victim.world.scheduler.now
+    free = {}
+    for state in world.cloud.market:
+        for option in PurchaseOption:
+            offering = Offering(state.pool, option)
+            free[offering] = state.free(option)
+            beside = 0 if option is PurchaseOption.SPOT else max(state.free(option), len(victim.alive) + 1)
+            world.cloud.market.set_capacity(offering, state.in_use(option) + beside)
+    for instance in victim.spot:
+        world.cloud.warn(instance)
+
+    def sicken() -> None:
+        for instance in world.cloud.of(victim.service):
+            if instance.is_alive(world.scheduler.now):
+                instance.sick = (world.scheduler.now, world.scenario.faults_s)
+
+    def give_again() -> None:
+        world.say("there is Spot again")
+        for state in world.cloud.market:
+            offering = Offering(state.pool, PurchaseOption.SPOT)
+            in_use = state.in_use(offering.purchase_option)
+            world.cloud.market.set_capacity(offering, in_use + max(free[offering], 1))
+
+    world.scheduler.at(now + ALONE_AFTER_S, sicken)
+    world.scheduler.at(world.scenario.faults_s, give_again)
+
+
 def _bad_pool(victim: _Victim) -> None:
     pools = [state.pool for state in victim.world.cloud.market]
     victim.world.cloud.bad.add(victim.world.random.choice(pools))
@@ -336,6 +368,7 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.SPARE: _spare,
     Misfortune.PROTECT: _protect,
     Misfortune.SICK: _sick,
+    Misfortune.ALONE: _alone,
     Misfortune.BAD_POOL: _bad_pool,
     Misfortune.BAD_ZONE: _bad_zone,
     Misfortune.TAG: _tag,
@@ -349,6 +382,7 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.USURP: _damage(damage.take_over),
     Misfortune.OVERRIDE: _override,
     Misfortune.LIE: _damage(damage.answer_wrongly),
+    Misfortune.UNKNOWN: _damage(damage.forget_health),
     Misfortune.SCALE: _scale,
     Misfortune.SHRINK: _shrink,
     Misfortune.DEPLOY: _deploy,

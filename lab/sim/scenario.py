@@ -64,7 +64,9 @@ class Misfortune(StrEnum):
     TAKE_OUT = "an operator deregisters a target by hand"
     FOREIGN = "EC2 warns of a foreign instance"
     NONSENSE = "malformed messages, and events that aren't for us"
-    # These are drawn separately, see `_with_offers` and `_with_mute`.
+    # These are drawn separately, see `_with_offers`, `_with_mute` and `_with_unknown`.
+    UNKNOWN = "the load balancer doesn't know its targets' health"
+    ALONE = "Spot goes everywhere, and what stands in for it is too busy to answer its checks"
     MUTE = "a replica answers its health checks, and no longer its probe"
     LIMIT = "a quota, a market or a subnet is used up for a while, or a type isn't offered"
     SURVEY = "Spot costs something else, and EC2 may be asked anew what it has"
@@ -254,7 +256,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         moves=moving,
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
-    drawn = drawn if is_late else _with_mute(drawn)
+    drawn = drawn if is_late else _with_unknown(_with_mute(drawn))
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
     return replace(
@@ -372,6 +374,20 @@ def _with_mute(drawn: Scenario) -> Scenario:
         specs=tuple(replace(s, readiness_probe=s.readiness_probe and probe) for s in drawn.specs),
         misfortunes=tuple(sorted([*drawn.misfortunes, *times])),
     )
+
+
+def _with_unknown(drawn: Scenario) -> Scenario:
+    """The run with a load balancer that doesn't know its targets' health, or with lone fallbacks."""
+    random = Random(f"{drawn.seed}-unknown")  # noqa: S311 - to be repeated
+    times = []
+    if random.random() < 0.2:
+        times += [(random.uniform(0, 0.8 * drawn.faults_s), Misfortune.UNKNOWN)]
+    faults_s = drawn.faults_s
+    if random.random() < 0.05 and all(s.use_spot and s.on_demand_fallback for s in drawn.specs):
+        times += [(random.uniform(0, 20), Misfortune.ALONE)]
+        # Until it has been unhealthy for so long that it would be given up, and others have come beside it.
+        faults_s = max(faults_s, 480.0)
+    return replace(drawn, faults_s=faults_s, misfortunes=tuple(sorted([*drawn.misfortunes, *times])))
 
 
 def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:

@@ -105,7 +105,7 @@ def _call(
 def state_of(state: str) -> TargetState:
     """A target's state, as DescribeTargetHealth names it."""
     try:
-        return TargetState(state)
+        # A Network Load Balancer's `unhealthy.draining` is an unhealthy target that finishes its connections.
+        return TargetState(state.partition(".")[0])
     except ValueError:
-        # A state that is new, or a Network Load Balancer's: not healthy, and in the group.
-        return TargetState.UNAVAILABLE
+        return TargetState.UNAVAILABLE  # a new state: it is in the group, and nobody knows how it is

@@ -132,8 +132,14 @@ class TargetState(StrEnum):
     UNUSED = "unused"
     DRAINING = "draining"
     UNAVAILABLE = "unavailable"
+    """ELB doesn't know: an error of its own."""
 
     @property
     def is_in_rotation(self) -> bool:
         """Gets new requests, or would if it were healthy."""
         return self not in (TargetState.DRAINING, TargetState.UNUSED)
+
+    @property
+    def is_judged(self) -> bool:
+        """The load balancer knows whether it answers."""
+        return self not in (TargetState.INITIAL, TargetState.UNAVAILABLE)

@@ -86,8 +86,9 @@ LIMIT_COOLDOWN_S, LIMIT_COOLDOWN_MAX_S = 60.0, 900.0
 granted."""
 
 UNHEALTHY_GIVEN_UP_S = 180.0
-"""A fallback that answers no health check for this long goes: it gets no replacement of its own to wait for.
-SkyServe's threshold."""
+"""A fallback that answers no health check for this long goes, if another replica serves: it gets no
+replacement of its own to wait for. Where none serves, another one is requested beside it. SkyServe's
+threshold."""
 
 FAILURE_COOLDOWN_S, FAILURE_COOLDOWN_MAX_S = 600.0, 7200.0
 """A pool whose instance never became ready: perhaps its hardware, its zone's network, or the type's drivers.

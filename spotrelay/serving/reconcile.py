@@ -216,9 +216,9 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     elif replica.instance_id in seen.warned or replica.is_warned:
         # `_for_warned` decides when it leaves.
         if replica.is_warned and replica.state is ReplicaState.READY:
-            yield from _for_ready(replica, health, now)
+            yield from _for_ready(replica, health, seen, now)
     elif replica.state is ReplicaState.READY:
-        yield from _for_ready(replica, health, now)
+        yield from _for_ready(replica, health, seen, now)
     else:
         yield from _for_rising(spec, replica, instance, health, seen, now)
 
@@ -323,7 +323,7 @@ def _for_rising(
         yield Register(replica)
     # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
     # `late` looks after those that are probed.
-    elif is_overdue(spec, replica, now) and (not is_running or health not in (None, TargetState.INITIAL)):
+    elif is_overdue(spec, replica, now) and (not is_running or (health is not None and health.is_judged)):
         yield _never_ready(spec, replica)
 
 
@@ -331,13 +331,23 @@ def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
     return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
 
 
-def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
+def _for_ready(
+    replica: Replica, health: TargetState | None, seen: Observation, now: datetime
+) -> Iterator[Action]:
+    """Note whether it answers its checks.
+
+    A fallback gets no replacement, and goes once it is given up. But not while it is alone: a load balancer
+    whose targets are all unhealthy sends requests to all of them, and it may serve them, late. Source:
+    https://docs.aws.amazon.com/elasticloadbalancing/latest/application/target-group-health-checks.html
+    """
+    if health is TargetState.UNAVAILABLE:
+        return  # the load balancer doesn't know: what was known of it holds
     if health is TargetState.HEALTHY:
         if replica.unhealthy_since:
             yield NoteHealth(replica, None)
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
-    elif replica.is_fallback and now - replica.unhealthy_since > seconds(timing.UNHEALTHY_GIVEN_UP_S):
+    elif strength.is_given_up(replica, now) and seen.stays_without(replica):
         yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
     elif health is None:
         yield Register(replica)  # somebody took it out of rotation behind our back

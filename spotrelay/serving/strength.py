@@ -60,7 +60,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
 
     if not failures.is_held(version, rows.backoff, now):
         yield from _requests(spec, len(regular), _bought_on_demand(regular), version)
-    wanted = missing - sum(not standby.is_late(r, now) for r in fallbacks)
+    wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
+    wanted = min(wanted, spec.replicas + spec.surge - len(fallbacks))
     is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
         yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True)
@@ -82,6 +83,12 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     due = [r for r in due if r not in apart]
     rising = [r for r in kept if r.state in _RISING and not rollout.is_waiting(spec, rows, r)]
     yield from _launches(spec, due, rising, is_whole=is_whole, is_last_resort=bool(refused))
+
+
+def is_given_up(replica: Replica, now: datetime) -> bool:
+    """Whether a fallback hasn't answered its checks for so long that another one is to come in its place."""
+    since = replica.unhealthy_since
+    return replica.is_fallback and since is not None and now - since > seconds(timing.UNHEALTHY_GIVEN_UP_S)
 
 
 def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
@@ -217,18 +224,22 @@ def _idle_fallbacks(
 ) -> list[Replica]:
     """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
     spot = [r for r in regular if r.serves and r.purchase_option is PurchaseOption.SPOT]
+    # One that was given up may serve all the same, late: it is no reason to drop what comes in its place.
+    given_up = [r for r in fallbacks if is_given_up(r, now)]
+    standing = [r for r in fallbacks if r not in given_up]
     # What is being resumed comes beside the others: only once it serves may a cold one go, and it isn't sent
     # back for one that doesn't serve yet. Otherwise the two would take turns, and nothing would ever serve.
     # One that is late isn't either: it may come the next moment.
-    rising = [r for r in fallbacks if r.is_standby and not r.serves]
+    rising = [r for r in standing if r.is_standby and not r.serves]
     coming = [r for r in rising if standby.is_coming(r, now)]
     late = [r for r in rising if not standby.is_coming(r, now)]
-    others = [r for r in fallbacks if not r.is_standby or r.serves]
+    others = [r for r in standing if not r.is_standby or r.serves]
     serving_now = sum(r.serves for r in others)
     surplus = [
         *sorted(others, key=_least_missed)[: max(len(others) - missing, 0)],
         *sorted(coming, key=_least_missed)[: max(serving_now + len(coming) - missing, 0)],
         *sorted(late, key=_least_missed)[: max(serving_now + len(late) - missing, 0)],
+        *sorted(given_up, key=_least_missed)[: max(serving_now + len(given_up) - missing, 0)],
     ]
     kept: set[int] = set()
     # A standby comes back sooner than Spot would, so less speaks for keeping it.

@@ -141,18 +141,19 @@ def test_deregistration_is_one_call(elbv2: Stubber, clients: Clients) -> None:
 
 
 def test_states_in_our_words(elbv2: Stubber, clients: Clients) -> None:
-    """Each state of ELBv2's is ours of the same name; one that we don't know is unavailable."""
-    states = {"initial", "healthy", "unhealthy", "unused", "draining", "unavailable", "unhealthy.draining"}
+    """Each state of ELBv2's is ours of the same name; what we don't know nobody knows."""
+    states = {"initial", "healthy", "unhealthy", "unused", "draining", "unavailable"}
     elbv2.add_response(
         "describe_target_health",
         {
             "TargetHealthDescriptions": [
-                {"Target": {"Id": state, "Port": 8081}, "TargetHealth": {"State": state}} for state in states
+                {"Target": {"Id": state, "Port": 8081}, "TargetHealth": {"State": state}}
+                for state in (*states, "unhealthy.draining", "new")
             ]
         },
     )
-    expected = {state: TargetState(state) for state in states - {"unhealthy.draining"}}
-    expected["unhealthy.draining"] = TargetState.UNAVAILABLE
+    expected = {state: TargetState(state) for state in states}
+    expected |= {"unhealthy.draining": TargetState.UNHEALTHY, "new": TargetState.UNAVAILABLE}
     assert TargetGroupRouter(clients).health(SPEC) == expected
 
 

@@ -21,7 +21,7 @@ from spotrelay.control.notifying import Notifier
 from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.core import desired, timing
-from spotrelay.core.instances import Refusal
+from spotrelay.core.instances import Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
 from spotrelay.core.ports import (
@@ -140,6 +140,7 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
 
 
 _for_replica = reconcile._for_replica
+_for_ready = reconcile._for_ready
 _count = SimTelemetry.count
 _price = PoolMemory.price
 _publish = Notifier._publish
@@ -875,6 +876,32 @@ def no_time_to_start(*args: Any) -> bool:
 def health_is_never_noted(*args: Any) -> list[Action]:
     """A ready replica's health is never recorded."""
     return []
+
+
+@mistake(reconcile, "_for_ready", Rule.ROWS_MATCH_OBSERVATION)
+def what_is_unknown_counts_as_unhealthy(
+    replica: Replica, health: Any, seen: Observation, now: datetime
+) -> Iterator[Action]:
+    """A load balancer that doesn't know a target's health is taken to say that it doesn't answer."""
+    known = TargetState.UNHEALTHY if health is TargetState.UNAVAILABLE else health
+    yield from _for_ready(replica, known, seen, now)
+
+
+@mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS)
+def the_lone_fallback_is_drained(
+    replica: Replica, health: Any, seen: Observation, now: datetime
+) -> Iterator[Action]:
+    """An unhealthy fallback goes after three minutes, though nobody else answers."""
+    if strength.is_given_up(replica, now) and health is TargetState.UNHEALTHY:
+        yield Drain(replica, "unhealthy for 180 s")
+    else:
+        yield from _for_ready(replica, health, seen, now)
+
+
+@mistake(strength, "is_given_up", Rule.LONE_FALLBACK_STAYS)
+def nothing_comes_beside_the_lone_fallback(*args: Any) -> bool:
+    """An unhealthy fallback counts for as long as it is there, so that no other one is requested."""
+    return False
 
 
 @mistake(interruption, "_for_draining", Rule.EVENTS_RECORDED)

@@ -15,7 +15,7 @@ from spotrelay.core.rows import LaunchIntent
 from spotrelay.core.spec import OnRebalance, ReadinessProbe
 from spotrelay.core.timing import seconds
 from spotrelay.serving import projection, reconcile, supersede
-from spotrelay.serving.actions import Action, Drain, GoWithout, NoteHealth, Replace, ServeOn
+from spotrelay.serving.actions import Action, Drain, GoWithout, NoteHealth, Replace, Request, ServeOn
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,
@@ -268,6 +268,42 @@ def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
         health = {1: TargetState.UNHEALTHY, 2: TargetState.HEALTHY}
         drains = [a for a in decide(sick, well, rest, wanted=2, health=health) if isinstance(a, Drain)]
         assert drains == ([Drain(sick, "unhealthy for 180 s")] if goes else [])
+
+
+def test_a_lone_unhealthy_fallback_stays_until_another_answers() -> None:
+    """A load balancer without a healthy target sends requests to all, and it may serve them late.
+
+    Another fallback is requested beside it, and isn't dropped while it starts.
+    """
+    sick = ill(
+        1,
+        is_fallback=True,
+        purchase_option=PurchaseOption.ON_DEMAND,
+        unhealthy_since=NOW - seconds(timing.UNHEALTHY_GIVEN_UP_S + 1),
+    )
+    refused = a_replica(2, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
+    beside = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, 1, is_fallback=True)
+    alone = {1: TargetState.UNHEALTHY}
+    assert decide(sick, refused, wanted=1, health=alone) == [beside]
+    assert decide(sick, refused, wanted=1, surge=0, health=alone) == [], "no room beside it"
+    for state, health in ((STARTING, TargetState.INITIAL), (READY, TargetState.HEALTHY)):
+        other = a_replica(
+            3, state, is_fallback=True, purchase_option=PurchaseOption.ON_DEMAND, entered=RECENTLY
+        )
+        decided = decide(sick, refused, other, wanted=1, health={**alone, 3: health})
+        assert decided == ([Drain(sick, "unhealthy for 180 s")] if state is READY else [])
+
+
+@pytest.mark.parametrize("is_fallback", [False, True])
+def test_what_the_load_balancer_does_not_know_changes_no_row(is_fallback: bool) -> None:
+    """`unavailable` is an error of ELB's own: who answered goes on doing so, and who didn't gets no worse."""
+    facts: dict[str, Any] = {"is_fallback": is_fallback, "purchase_option": PurchaseOption.ON_DEMAND}
+    unknown = {1: TargetState.UNAVAILABLE, 2: TargetState.HEALTHY}
+    refused = a_replica(3, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
+    for since in (None, NOW - seconds(timing.UNHEALTHY_GIVEN_UP_S + 1)):
+        one = a_replica(1, READY, unhealthy_since=since, **facts)
+        actions = decide(one, a_replica(2, READY), refused, wanted=3 - is_fallback, health=unknown)
+        assert not [a for a in actions if isinstance(a, NoteHealth | Drain)]
 
 
 def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> None:

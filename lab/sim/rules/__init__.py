@@ -118,6 +118,10 @@ class Rule(StrEnum):
     FALLBACK_STAYS_FOR_SPOT = (
         "A serving fallback stays until Spot has been ready for as long as it took to start"
     )
+    LONE_FALLBACK_STAYS = (
+        "A fallback that answers no check goes only while another replica answers, "
+        "and another fallback is requested beside it"
+    )
     FALLBACKS_MATCH_NEED = (
         "The next tick requests a fallback for each Spot replica that was refused or starts alone, "
         "and for no other, and removes fallbacks that aren't needed"

@@ -275,7 +275,8 @@ class Checker:
         missing = max(most - there, 0) if has_failed else sum(map(_is_unready_spot, loaded))
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         fallbacks = sum(
-            row.is_fallback and row.state.is_active and not is_late(row, now) for row in after.values()
+            r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+            for r in after.values()
         )
         if fallbacks > missing:
             self.report(
@@ -283,7 +284,10 @@ class Checker:
                 f"{service}: {fallbacks} fallbacks for {missing} that aren't ready",
             )
         needed = max((spec.replicas - spec.overprovision for spec in documents), default=0)
-        bought = sum(row.is_fallback and row.state.is_active and not row.is_standby for row in after.values())
+        bought = sum(
+            row.is_fallback and row.state.is_active and not (row.is_standby or limits.is_given_up(row, now))
+            for row in after.values()
+        )
         if any(row.is_fallback and not row.is_standby for row in changes.create) and bought > needed:
             self.report(
                 Rule.NOTHING_BOUGHT_BEYOND, f"{service}: {bought} fallbacks, and {needed} replicas are needed"

@@ -58,7 +58,8 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
         if is_warned and not row.is_warned:
             return "its warning isn't recorded"
         is_healthy = view.target(row) is TargetState.HEALTHY
-        if is_healthy == (row.unhealthy_since is not None):
+        is_known = view.target(row) is not TargetState.UNAVAILABLE
+        if is_known and is_healthy == (row.unhealthy_since is not None):
             return f"it is {view.target(row)}, unhealthy since {row.unhealthy_since}"
         return _overdue_while_warned(view, spec, row)
     if is_warned:
@@ -96,7 +97,8 @@ def _overdue_while_starting(view: InvocationView, spec: ServiceSpec, row: Replic
     target = view.target(row)
     if target is TargetState.HEALTHY:
         return "it is healthy"
-    is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
+    is_shown = target not in (None, TargetState.INITIAL, TargetState.UNAVAILABLE)
+    is_judged = is_shown or row.instance_id in view.invocation.silent
     if is_judged and limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at:
         return "it is overdue"
     return ""
@@ -123,9 +125,9 @@ def _overdue_while_draining(
 ) -> str:
     """The same for a draining replica; a termination writes the row, too."""
     if instance is None:
-        is_in = view.health.get(row.instance_id or "") in (TargetState.HEALTHY, TargetState.INITIAL)
+        target = view.target(row)
         is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S)
-        is_gone = is_old and not is_in and view.target(row) is not TargetState.UNHEALTHY
+        is_gone = is_old and (target is None or not target.is_in_rotation)
         return "EC2 no longer shows its instance" if is_gone else ""
     if instance.state is InstanceState.TERMINATED:
         return "its instance is terminated"

@@ -83,6 +83,13 @@ def silent_from(row: Replica, spec: ServiceSpec) -> float | None:
 FALLBACK_UNHEALTHY_S = 180.0
 """A fallback gets no replacement, and is given up after three minutes."""
 
+
+def is_given_up(row: Replica, now: float) -> bool:
+    """Whether a fallback hasn't answered for so long that another is to come in its place."""
+    since = row.unhealthy_since
+    return row.is_fallback and since is not None and now >= time_of(since) + FALLBACK_UNHEALTHY_S
+
+
 ABSENT_TICKS, ABSENT_S = 3, 20.0
 """For how many ticks and seconds a document must be missing at least."""
 

@@ -375,7 +375,8 @@ def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
         return  # after failures each that isn't there may have one
     now = commit.at + SKEW_S  # one that is about to be late may be so by another clock
     fallbacks = sum(
-        r.is_fallback and r.state.is_active and not is_late(r, now) for r in commit.after.replicas.values()
+        r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+        for r in commit.after.replicas.values()
     )
     # One that this very tick found adopted starts alone, perhaps.
     needed = max(
@@ -554,7 +555,9 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
 def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
     must_wait = is_held(view, is_fallback=True)
-    fallbacks = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
+    there = [r for r in view.now.replicas.values() if r.is_fallback and r.is_counted]
+    given_up = sum(limits.is_given_up(r, view.invocation.loaded_at - SKEW_S) for r in there)
+    fallbacks = len(there)
     if spec.use_spot and spec.on_demand_fallback and not must_wait and not failed:
         # A replica may serve although it is to be replaced. Then fewer fallbacks are needed.
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
@@ -569,13 +572,18 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
                 Rule.FALLBACKS_MATCH_NEED,
                 f"{wanted} fallbacks are needed, there are {fallbacks}",
             )
+        elif fallbacks - given_up < min(wanted, spec.replicas + spec.surge - given_up):
+            view.report(
+                Rule.LONE_FALLBACK_STAYS,
+                f"{wanted} fallbacks are needed, and {given_up} of {fallbacks} don't answer",
+            )
     if _has_lost_replicas(view):
         return
     # Once all replicas have been ready for long enough, no fallback is needed.
-    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
+    ready = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
     idle = [r for r in view.unchanged_rows() if r.is_fallback and r.is_counted]
     if (
-        len(there) >= spec.replicas == len(regular(view.now))
+        len(ready) >= spec.replicas == len(regular(view.now))
         and all(r.stays for r in regular(view.now))
         and idle
     ):

@@ -101,6 +101,9 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
     else:
         is_new = old.unhealthy_since is None and time_of(since) >= view.invocation.began_at - SKEW_S
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
+        # What the load balancer doesn't know says nothing, unless EC2 doesn't show the instance either.
+        is_unknown = view.target(row) is TargetState.UNAVAILABLE and view.instance_of(row) is not None
+        is_right = is_right and not is_unknown
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
 
@@ -271,7 +274,8 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
-        if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
+        unjudged = (TargetState.HEALTHY, TargetState.INITIAL, TargetState.UNAVAILABLE)
+        if is_running and view.target(row) in unjudged:
             view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
             )
@@ -281,6 +285,14 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
+        if not any(r.id != row.id and _answers(view, r) for r in view.rows.replicas.values()):
+            view.report(Rule.LONE_FALLBACK_STAYS, f"{row} goes: {row.reason}, and no other answers")
+
+
+def _answers(view: InvocationView, row: Replica) -> bool:
+    """Whether a replica that stays was shown to answer its checks."""
+    is_healthy = view.target(row) is TargetState.HEALTHY
+    return row.is_counted and is_healthy and row.instance_id not in view.invocation.warned
 
 
 def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:

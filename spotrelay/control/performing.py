@@ -149,9 +149,8 @@ class Performer:
         stuck = set() if is_out else set(leaving)
         ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
         slots_ended = {a.terminates for a in ended if a.terminates}
-        left = {**decision.rows.replicas, **won}
-        left = {id_: row for id_, row in left.items() if not row.state.is_ended}
-        if terminate := slots.free(replace(decision.rows, replicas=left), slots_ended):
+        rows = replace(decision.rows, replicas={**decision.rows.replicas, **won})
+        if terminate := slots.free(rows, slots_ended):
             outcome.attempt("terminate", lambda: self._terminate(service, terminate))
         return outcome
 

@@ -16,7 +16,8 @@ from spotrelay.core.spec import ServiceSpec
 
 def taken(rows: Rows) -> dict[str, set[str]]:
     """By instance, the slots that replicas have."""
-    return _by_host(r.instance_id for r in rows.replicas.values() if r.instance_id)
+    there = (r for r in rows.replicas.values() if not r.state.is_ended)
+    return _by_host(r.instance_id for r in there if r.instance_id)
 
 
 def _by_host(slots: Iterable[str]) -> dict[str, set[str]]:
@@ -69,7 +70,8 @@ def warned(rows: Rows, said: Mapping[str, datetime | None]) -> dict[str, datetim
 def free(rows: Rows, slot_ids: Collection[str]) -> list[str]:
     """Of the slots that are to be ended, the instances on which no other replica is left: those may end.
 
-    Where not all of the replicas were read, one that shares its instance ends nothing: the next tick does.
+    The rows are as they are left, those that just ended among them. Where not all of the replicas were read,
+    one that shares its instance ends nothing: the next tick does.
     """
     owned = taken(rows)
     sharing = {r.instance_id for r in rows.replicas.values() if r.slots > 1}

@@ -14,7 +14,7 @@ from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
-from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.serving import slots
 from tests.examples import demo_spec
@@ -165,6 +165,22 @@ def test_one_that_never_gets_ready_costs_the_others_nothing() -> None:
     assert {SLOTS[0], SLOTS[1], SLOTS[3]} <= in_rotation(world)
 
 
+def test_one_that_never_answers_its_probe_costs_the_others_nothing() -> None:
+    """It is given up by what read its row alone, and the others on its instance serve on."""
+    spec = replace(shared(), readiness_probe=ReadinessProbe("/", {}), initial_delay_s=60)
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    world.prober.silent = {FIRST}
+    settle(world, controller)
+    assert in_rotation(world) == set(SLOTS[1:])
+    world.clock.advance(spec.initial_delay_s + timing.BOOT_S + 1)
+    controller.tick("demo")
+    assert ids([r for r in world.store.history("demo", 10) if r.state is ReplicaState.FAILED]) == [FIRST]
+    assert FIRST in alive(world)
+    settle(world, controller)
+    assert set(SLOTS[1:]) <= in_rotation(world)
+
+
 def test_rows_that_got_lost_come_back_for_all_that_serve() -> None:
     """The table is empty: each target gets a row again, none leaves the rotation, nothing is terminated."""
     world, controller = of_slots(shared())
@@ -239,6 +255,9 @@ def test_what_shares_an_instance_ends_nothing_where_others_were_not_read() -> No
     assert slots.free(replace(some, replicas={2: alone}), {SLOTS[1]}) == [FIRST]
     assert slots.free(replace(some, is_whole=True), {SLOTS[1]}) == [FIRST]
     assert slots.free(Rows(is_whole=True, replicas={1: one, 2: other}), {SLOTS[1]}) == []
+    ended = replace(other, state=ReplicaState.FAILED)
+    assert slots.free(replace(some, replicas={2: ended}), {SLOTS[1]}) == []
+    assert slots.free(Rows(is_whole=True, replicas={2: ended}), {SLOTS[1]}) == [FIRST]
 
 
 def replica_on(slot: str, id_: int) -> Replica:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 
@@ -15,6 +15,7 @@ from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
+from spotrelay.core import slots
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest, LaunchResult
@@ -87,10 +88,11 @@ class SimCloud:
     emit: Emit = lambda _body, _warned: None
     """Sends events; the queue decides whether they arrive."""
     instances: dict[str, SimInstance] = field(default_factory=dict)
+    """By ID; those that host several replicas by slot."""
     groups: dict[str, dict[str, SimTarget]] = field(default_factory=dict)
     """By service: its target group's targets. The group goes with the service's stack."""
     broken_boots: int = 0
-    """So many of the next instances never become ready."""
+    """So many of the next replicas never become ready."""
     answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
     changed_at: float = 0.0
     """When something was last changed through the API."""
@@ -126,7 +128,14 @@ class SimCloud:
         blocked = {r.offering.pool if r.offering else None for r in refused}
         pools = [] if None in blocked else [pool for pool in request.pools if pool not in blocked]
         market_request = MarketRequest(
-            tuple(Candidate(pool, ranks.get(pool.instance_type, len(ranks))) for pool in pools),
+            tuple(
+                Candidate(
+                    pool,
+                    ranks.get(pool.instance_type, len(ranks)),
+                    weight=spec.hosted_by(pool.instance_type),
+                )
+                for pool in pools
+            ),
             request.count,
             request.purchase_option,
             STRATEGIES[request.purchase_option, spec.ordered],
@@ -138,9 +147,8 @@ class SimCloud:
             for _ in range(grant.count)
         ]
         # For Spot, EC2 names refusals only if the request wasn't fulfilled.
-        has_refusals = (
-            allocation.granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
-        )
+        granted = sum(spec.hosted_by(pools[g.index].instance_type) * g.count for g in allocation.grants)
+        has_refusals = granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
         refusals = (*refused,) if has_refusals else ()
         refusals += tuple(
             Refusal(
@@ -156,9 +164,18 @@ class SimCloud:
         return answer
 
     def add(
-        self, service: str | None, offering: Offering, *, age_s: float = 0, is_stopped: bool = False
+        self,
+        service: str | None,
+        offering: Offering,
+        *,
+        age_s: float = 0,
+        is_stopped: bool = False,
+        sharing: ServiceSpec | None = None,
     ) -> SimInstance:
-        """An instance that has been running, or was stopped, for a while when the simulation begins."""
+        """An instance that has been running, or was stopped, for a while when the simulation begins.
+
+        `sharing` says how many replicas it hosts, if it is more than one.
+        """
         option, state = offering.purchase_option, self.market.state(offering.pool)
         if not is_stopped:
             self.market.set_capacity(offering, state.in_use(option) + 1)
@@ -178,11 +195,20 @@ class SimCloud:
             None if service is None else TEMPLATE,
             launched_for=service,
         )
-        self.instances[instance.id] = instance
+        self._enter(instance, sharing)
         return instance
 
+    def slots_of(self, instance: SimInstance) -> list[SimInstance]:
+        """All slots of its instance; itself, if that hosts one replica."""
+        return [self.instances[id_] for id_ in instance.slots] or [instance]
+
+    def slots_at(self, instance_id: str) -> list[SimInstance]:
+        """All slots of an instance."""
+        instance = self.instances.get(slots.host(instance_id))
+        return self.slots_of(instance) if instance else []
+
     def of(self, service: str) -> Iterator[SimInstance]:
-        """The instances with the service's tag."""
+        """The instances with the service's tag; those that host several replicas with each slot."""
         return (i for i in self.instances.values() if i.service == service)
 
     def warn(self, instance: SimInstance, action: str = "terminate") -> None:
@@ -190,8 +216,9 @@ class SimCloud:
         now = self.scheduler.now
         if instance.warned_at <= now or not instance.is_alive(now):
             return
-        instance.warned_at = now
-        self.emit(warning(instance.id, now, action), instance.id)
+        for slot in self.slots_of(instance):
+            slot.warned_at = now
+        self.emit(warning(instance.host, now, action), instance.host)
         ending_state, final_state = (
             (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
             if action == "terminate"
@@ -201,8 +228,8 @@ class SimCloud:
         def take() -> None:
             if instance.warned_at != now:
                 return  # EC2 has spared it
-            if self.serves(instance):
-                self.end_in_rotation(instance)
+            for slot in filter(self.serves, self.slots_of(instance)):
+                self.end_in_rotation(slot)
             self.end(
                 instance,
                 ending_state,
@@ -231,16 +258,15 @@ class SimCloud:
         if is_stopping or (state is InstanceState.STOPPED and final_state is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
-        instance.end = why
-        instance.states = [(t, s) for t, s in instance.states if t <= now] + [
-            (now, ending_state),
-            (gone_at, final_state),
-        ]
+        past = [(t, s) for t, s in instance.states if t <= now]
+        for slot in self.slots_of(instance):
+            slot.end = why
+            slot.states = [*past, (now, ending_state), (gone_at, final_state)]
         self.changed_at = now
         self._schedule_event(instance, now, ending_state)
         self._schedule_event(instance, gone_at, final_state)
         if final_state is InstanceState.TERMINATED:
-            self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
+            self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance))
         if state.is_alive:
             self.market.release(instance.offering)
 
@@ -277,10 +303,11 @@ class SimCloud:
             self.end(instance, InstanceState.STOPPING, InstanceState.STOPPED)
         return None
 
-    def _unregister(self, instance_id: str) -> None:
+    def _unregister(self, instance: SimInstance) -> None:
         """A load balancer drops the targets of terminated instances by itself."""
         for group in self.groups.values():
-            group.pop(instance_id, None)
+            for slot in self.slots_of(instance):
+                group.pop(slot.id, None)
 
     def register(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int], by: object = None
@@ -298,7 +325,8 @@ class SimCloud:
         for instance_id in running:
             target = group.get(instance_id)
             if target is None or target.drained_at <= now:
-                group[instance_id] = SimTarget(now, by=by, port=ports.get(instance_id, spec.port))
+                port = slots.port(instance_id) or ports.get(instance_id, spec.port)
+                group[instance_id] = SimTarget(now, by=by, port=port)
                 self.changed_at = now
         return frozenset(instance_ids) - frozenset(running)
 
@@ -308,7 +336,8 @@ class SimCloud:
         group = self.groups.get(spec.service, {})
         for instance_id in instance_ids:
             target = group.get(instance_id)
-            if target is None or target.port not in (None, ports.get(instance_id, spec.port)):
+            port = slots.port(instance_id) or ports.get(instance_id, spec.port)
+            if target is None or target.port not in (None, port):
                 continue
             if target.drained_at > now:
                 target.drained_at, target.gone_at = now, now + spec.drain_s
@@ -329,7 +358,7 @@ class SimCloud:
         found = {}
         for instance_id, target in self.groups.get(service, {}).items():
             if self.wrong_answers.about_health and not self.wrong_answers.shows(
-                instance_id, self.scheduler.now
+                slots.host(instance_id), self.scheduler.now
             ):
                 continue
             if target.registered_at <= time < target.gone_at:
@@ -357,37 +386,51 @@ class SimCloud:
 
     def port_of(self, instance: SimInstance) -> int | None:
         """What its server listens on; None for one that nobody deployed."""
-        return self.ports.get((instance.launched_for or "", instance.version or 1))
+        return slots.port(instance.id) or self.ports.get((instance.launched_for or "", instance.version or 1))
 
     def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
         now, random = self.scheduler.now, self.random
         running_at = now + random.uniform(*BOOT_S)
-        is_broken = self.broken_boots > 0
-        self.broken_boots -= is_broken
-        is_broken = is_broken or offering.pool in self.bad or request.spec.version in self.bad_versions
+        is_bad = offering.pool in self.bad or request.spec.version in self.bad_versions
         instance = SimInstance(
             f"i-{next(self._numbers):017x}",
             service,
             offering,
             now,
             now + random.uniform(0, VISIBLE_S),
-            NEVER if is_broken else running_at + random.uniform(*LOAD_S),
+            self._ready_at(running_at, is_bad=is_bad),
             [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
             request.launch_id,
             request.spec.template(offering.purchase_option).id,
         )
         instance.highest_id, instance.launched_for = request.highest_id, service
         instance.version = request.spec.version
-        self.instances[instance.id] = instance
+        self._enter(instance, request.spec)
+        for slot in self.slots_of(instance)[1:]:
+            slot.ready_at = self._ready_at(running_at, is_bad=is_bad)
         self._schedule_event(instance, running_at, InstanceState.RUNNING)
         return instance
+
+    def _ready_at(self, running_at: float, *, is_bad: bool) -> float:
+        """When a server of a new instance answers."""
+        is_broken = self.broken_boots > 0
+        self.broken_boots -= is_broken
+        return NEVER if is_broken or is_bad else running_at + self.random.uniform(*LOAD_S)
+
+    def _enter(self, instance: SimInstance, spec: ServiceSpec | None) -> None:
+        """The instance is there, with as many slots as the document says."""
+        count = spec.hosted_by(instance.offering.pool.instance_type) if spec else 1
+        if spec and count > 1:
+            instance.slots = tuple(slots.slot(instance.id, number, spec.port) for number in range(count))
+        for id_ in instance.slots or (instance.id,):
+            self.instances[id_] = instance if id_ == instance.id else replace(instance, id=id_)
 
     def _schedule_event(self, instance: SimInstance, when: float, state: InstanceState) -> None:
         """Send the event of a state at its time, if the instance enters it."""
 
         def send() -> None:
             if instance.state(self.scheduler.now) is state:
-                self.emit(state_change(instance.id, self.scheduler.now, state), None)
+                self.emit(state_change(instance.host, self.scheduler.now, state), None)
 
         self.scheduler.at(when, send)
 

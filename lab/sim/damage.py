@@ -104,7 +104,8 @@ def untag(world: SimWorld, service: str) -> None:
     alive = [i for i in world.cloud.of(service) if i.is_alive(world.scheduler.now)]
     if alive:
         instance = world.random.choice(alive)
-        instance.service = None
+        for slot in world.cloud.slots_of(instance):
+            slot.service = None
         # Half of them end unseen: only the load balancer notices.
         if Random(f"{world.scenario.seed}-untagged").random() < 0.5:  # noqa: S311 - to be repeated
             world.cloud.end(instance)

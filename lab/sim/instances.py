@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lab.sim.gate import at
 from spotrelay.core.instances import RECLAIMED, Instance, InstanceState
 from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.slots import host
 
 NEVER = float("inf")
 
@@ -18,7 +19,10 @@ SHOWN_S = 600.0
 
 @dataclass(slots=True)
 class SimInstance:
-    """An instance, with its past and its future."""
+    """An instance, with its past and its future; of one that hosts several replicas, one of its slots.
+
+    Slots differ in what concerns their servers. All else is the same of all of them.
+    """
 
     id: str
     service: str | None
@@ -50,8 +54,15 @@ class SimInstance:
     """Of its launch template; None if it was there from the start."""
     end: str = ""
     """EC2's reason for its end."""
+    slots: tuple[str, ...] = ()
+    """The IDs of all slots of its instance, if that hosts several replicas: see `core.slots`."""
     view: Instance | None = None
     """The last description; replaced when the state changes."""
+
+    @property
+    def host(self) -> str:
+        """The instance itself, as EC2 names it."""
+        return host(self.id)
 
     def state(self, time: float) -> InstanceState:
         """Its state at a time."""
@@ -106,9 +117,9 @@ class SimInstance:
         """EC2's description of it, as of a time."""
         state = self.state(time)
         if self.view is None or self.view.state is not state:
-            address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
+            address = f"10.0.{int(self.host[-4:-2], 16)}.{int(self.host[-2:], 16)}"
             self.view = Instance(
-                self.id,
+                self.host,
                 state,
                 self.offering,
                 at(self.launched_at),

@@ -105,7 +105,7 @@ def _die(victim: _Victim) -> None:
     if candidates:
         instance = random.choice(candidates)
         # Not drawn at random: otherwise it would change the rest of the run.
-        victim.world.cloud.end(instance, why=ENDS[int(instance.id[2:], 16) % len(ENDS)])
+        victim.world.cloud.end(instance, why=ENDS[int(instance.host[2:], 16) % len(ENDS)])
 
 
 def _hang(victim: _Victim) -> None:
@@ -149,14 +149,14 @@ def _refuse(victim: _Victim) -> None:
 def _recommend(victim: _Victim) -> None:
     world = victim.world
     for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
-        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.host, world.scheduler.now), None)
 
 
 def _advise(victim: _Victim) -> None:
     world = victim.world
     if victim.spot:
         instance = world.random.choice(victim.spot)
-        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.host, world.scheduler.now), None)
         soon = world.scheduler.now + world.random.uniform(0, 40)
         world.scheduler.at(soon, lambda: world.cloud.warn(instance))
 
@@ -170,15 +170,17 @@ def _spare(victim: _Victim) -> None:
 
     def spare() -> None:
         if instance.is_being_taken(world.scheduler.now):
-            world.say(f"EC2 spares {instance.id}")
-            instance.warned_at = NEVER
+            world.say(f"EC2 spares {instance.host}")
+            for slot in world.cloud.slots_of(instance):
+                slot.warned_at = NEVER
 
     world.scheduler.at(world.scheduler.now + world.random.uniform(1, 110), spare)
 
 
 def _protect(victim: _Victim) -> None:
     for instance in victim.world.random.sample(victim.alive, min(len(victim.alive), 2)):
-        instance.is_protected = True
+        for slot in victim.world.cloud.slots_of(instance):
+            slot.is_protected = True
 
 
 def _sick(victim: _Victim) -> None:
@@ -271,7 +273,7 @@ def _deploy(victim: _Victim) -> None:
     if victim.spec is None:
         return
     world, version = victim.world, victim.spec.version + 1
-    world.deploy(replace(victim.spec, version=version, port=world.scenario.port_of(version)))
+    world.deploy(world.scenario.of_version(victim.spec, version))
     if world.scenario.bad_versions and world.random.random() < world.scenario.bad_versions:
         world.cloud.bad_versions.add(version)
         # Long enough for more than one of its replicas to fail.
@@ -284,7 +286,7 @@ def _mend(world: SimWorld, service: str) -> None:
     spec = world.services.valid(service, world.scheduler.now)
     if spec and spec.version in world.cloud.bad_versions:
         version = spec.version + 1
-        world.deploy(replace(spec, version=version, port=world.scenario.port_of(version)))
+        world.deploy(world.scenario.of_version(spec, version))
 
 
 def _remove(victim: _Victim) -> None:
@@ -325,7 +327,7 @@ def _foreign(victim: _Victim) -> None:
 def _nonsense(victim: _Victim) -> None:
     """Send malformed messages and events for others, and a real event among them."""
     world, now = victim.world, victim.world.scheduler.now
-    instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
+    instance_id = victim.alive[0].host if victim.alive else "i-0123456789abcdef0"
     for _ in range(world.odd.randint(*NONSENSE_COUNT)):
         world.send_odd(odd_messages.oddity(world.odd, instance_id, victim.service, now))
     if victim.alive:

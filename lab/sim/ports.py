@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
 
@@ -70,13 +70,15 @@ class SimFleet:
         def instances_as_of(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
             as_of = self.scheduler.now - lag_s
             invocation.observed_at = as_of
-            invocation.observed = [
-                i.described(as_of)
+            shown = [
+                (i, i.described(as_of))
                 for i in self.cloud.of(service)
                 if i.visible_at + newest_after_s <= as_of < i.shown_until()
-                and (not wrong.about_instances or wrong.shows(i.id, self.scheduler.now))
+                and (not wrong.about_instances or wrong.shows(i.host, self.scheduler.now))
             ]
-            return invocation.observed
+            # EC2 knows no slots. The rules look at each, as a replica's row does.
+            invocation.observed = [replace(view, id=i.id) if i.slots else view for i, view in shown]
+            return [view for i, view in shown if i.id == i.host]
 
         return self.gate(
             Call.OBSERVE,
@@ -112,7 +114,8 @@ class SimFleet:
 
         def end(ids: Collection[str]) -> Mapping[str, str]:
             self.checker.before_terminate(invocation, ids)
-            invocation.terminated |= dict.fromkeys(ids, self.scheduler.now)
+            ended = (slot.id for id_ in ids for slot in self.cloud.slots_at(id_))
+            invocation.terminated |= dict.fromkeys(ended, self.scheduler.now)
             refused = {}
             for instance_id in ids:
                 instance = self.cloud.instances.get(instance_id)

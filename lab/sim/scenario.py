@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import adopted, load, moves, scaling, standbys
+from lab.sim import adopted, load, moves, scaling, sharing, standbys
 from lab.sim.adopted import Adopted
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.load import Loads
 from lab.sim.moves import Moves
 from lab.sim.offers import Listing
+from lab.sim.sharing import Sharing
 from lab.sim.standbys import Standbys
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
@@ -175,10 +176,17 @@ class Scenario:
     """What something else launched."""
     ports: tuple[int, ...] = (8081,)
     """What versions listen on, in turn."""
+    sharing: Sharing = field(default_factory=Sharing)
+    """How many replicas instances host."""
 
     def port_of(self, version: int) -> int:
         """What a version listens on."""
         return self.ports[(version - 1) % len(self.ports)]
+
+    def of_version(self, spec: ServiceSpec, version: int) -> ServiceSpec:
+        """The service's next version."""
+        slots = self.sharing.slots_of(version)
+        return replace(spec, version=version, port=self.port_of(version), slots=slots)
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -212,6 +220,9 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
     moving = Moves() if target[0] in _LATE else moves.draw(seed, minutes)
     listing = moves.surveyed(Listing() if is_late else Listing.draw(own, specs[0]), moving)
+    shared = Sharing() if known.number or moving.has_any else sharing.draw(seed, TYPES)
+    if shared.has_any:
+        listing = replace(listing, extra=())  # it finds no other types than the service file names
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
     on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
     ports = updates.choice(((8081,), (8081, 8082)))
@@ -233,6 +244,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
                     bake_s=bake_s,
                     rebalance_cost=moving.cost,
                     move_on_score=moving.on_score,
+                    slots=shared.slots_of(1),
                 ),
                 known,
             )
@@ -254,6 +266,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         standbys=known,
         loads=loads,
         moves=moving,
+        sharing=shared,
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
     drawn = drawn if is_late else _with_unknown(_with_mute(drawn))

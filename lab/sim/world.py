@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -233,7 +234,8 @@ class SimWorld:
     def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
         for message in done:
             if message.warned is not None:
-                self.checker.after_acknowledge(invocation, message.warned, self.memory)
+                for slot in self.cloud.slots_at(message.warned):
+                    self.checker.after_acknowledge(invocation, slot.id, self.memory)
         if came_to_end and invocation.observed_at is not None:
             self.checker.after_tick(invocation)
         self.checker.launch_checker.after_invocation(
@@ -246,13 +248,19 @@ class SimWorld:
 
     def emit(self, body: str, warned: str | None) -> None:
         """Send an event of EC2's: it may arrive late, twice, or never."""
-        self.invocation_checker.note_event(body, warned)
+        self._note_event(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
             self.say(f"an event is lost: {body}")
             return
         delay_s = random.random() ** 3 * scenario.delay_s if self.is_faulty else random.random()
         self.signals.send(body, delay_s, warned)
+
+    def _note_event(self, body: str, warned: str | None) -> None:
+        """Record an event of EC2's, which names an instance and is about all of its slots."""
+        instance_id = warned or json.loads(body)["detail"]["instance-id"]
+        for slot in self.cloud.slots_at(instance_id):
+            self.invocation_checker.note_event(body, slot.id, is_warning=warned is not None)
 
     def send_odd(self, oddity: Oddity) -> None:
         """Send an odd message."""
@@ -320,7 +328,8 @@ class SimWorld:
             return False
         is_young = now - instance.launched_at < limits.ORPHAN_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
-        has_no_row = instance.id not in {row.instance_id for row in rows}
+        owned = {row.instance_id for row in rows}
+        has_no_row = not any(slot.id in owned for slot in self.cloud.slots_of(instance))
         return instance.is_being_taken(now) or (is_young and has_no_row)
 
     def _is_intact(self, service: str, since: float) -> bool:
@@ -397,12 +406,22 @@ class SimWorld:
         }
         number = spec.standby if self.scenario.standbys.is_warm else 0
         count = spec.replicas + number
+        free: dict[PurchaseOption, list[SimInstance]] = {option: [] for option in PurchaseOption}
         for id_ in range(1, spec.replicas + 1):
             is_spot = id_ <= spec.replicas - on_demand
             is_adopted = id_ <= self.scenario.adopted.count
             option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
-            pool = next(p for p in spec.pools if self._free(Offering(p, option)))
-            instance = self.cloud.add(spec.service, Offering(pool, option), age_s=age_s + 60)
+            if is_adopted or not free[option]:
+                pool = next(p for p in spec.pools if self._free(Offering(p, option)))
+                added = self.cloud.add(
+                    spec.service,
+                    Offering(pool, option),
+                    age_s=age_s + 60,
+                    sharing=None if is_adopted else spec,
+                )
+                added.highest_id = count
+                free[option] += self.cloud.slots_of(added)
+            instance = free[option].pop(0)
             rows.append(
                 Replica(
                     spec.service,
@@ -414,12 +433,13 @@ class SimWorld:
                     instance.offering,
                     instance.id,
                     purchase_option=option,
-                    port=spec.port if is_adopted else None,
+                    port=spec.port if is_adopted or instance.slots else None,
+                    slots=max(len(instance.slots), 1),
                     is_adopted=is_adopted,
                 )
             )
-            instance.highest_id = count
-            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s, port=spec.port)
+            port = self.cloud.port_of(instance)
+            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s, port=port)
             self.checker.recorded[instance.id] = -age_s
         standing_by = [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
         self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))

@@ -19,6 +19,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import LaunchRequest
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.core.rows import Changes, LaunchWindow
+from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -112,6 +113,10 @@ class Checker:
         """An instance's row, if it had one when the invocation began, and it wasn't damaged since."""
         located = store.locate([instance_id])
         if self.recorded.get(instance_id, NEVER) >= invocation.began_at or instance_id not in located:
+            return None
+        # Of an instance that hosts several replicas the first slot's entry leads to the others.
+        first = host(instance_id)
+        if self.recorded.get(first, NEVER) >= invocation.began_at or not store.locate([first]):
             return None
         service, replica_id = located[instance_id]
         row = store.read(service, [replica_id]).replicas.get(replica_id)
@@ -442,14 +447,15 @@ class Checker:
             if instance is None or instance.is_foreign:
                 self.report(Rule.FOREIGN_UNTOUCHED, f"{instance_id} terminated")
                 continue
-            if instance_id not in invocation.row_writes:
+            slots = self.cloud.slots_of(instance)
+            if not any(slot.id in invocation.row_writes for slot in slots):
                 self.report(Rule.ROW_BEFORE_EFFECT, f"{instance_id} terminated, and its row wasn't written")
-            if self.cloud.serves(instance):
-                self.report(Rule.DEREGISTERED_BEFORE_TERMINATED, f"{instance_id} terminated in rotation")
+            for slot in filter(self.cloud.serves, slots):
+                self.report(Rule.DEREGISTERED_BEFORE_TERMINATED, f"{slot.id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 is_shown = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
-                decided_at = invocation.row_writes.get(instance_id, invocation.loaded_at)
-                is_on_record = self.warned_rows.get(instance_id, NEVER) < decided_at
+                decided_at = min(invocation.row_writes.get(s.id, invocation.loaded_at) for s in slots)
+                is_on_record = min(self.warned_rows.get(s.id, NEVER) for s in slots) < decided_at
                 # Otherwise EC2 has spared it, or warned it again since.
                 is_on_record = is_on_record and instance.warned_at < decided_at
                 if is_shown or is_on_record:
@@ -536,7 +542,8 @@ class Checker:
                 self._check_progress_of(row, now - limits.PROGRESS_S)
         for instance in self.cloud.instances.values():
             is_new = quiet_since < instance.launched_at < now - limits.PROGRESS_S and instance.is_alive(now)
-            if is_new and not instance.is_foreign and instance.id not in self.recorded:
+            is_recorded = any(slot.id in self.recorded for slot in self.cloud.slots_of(instance))
+            if is_new and not instance.is_foreign and not is_recorded:
                 self.report(
                     Rule.PROGRESS_IN_MINUTES,
                     f"{instance.id}, launched at {instance.launched_at:.0f} s, has no row",

@@ -18,6 +18,7 @@ from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, ove
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -145,6 +146,9 @@ def _overdue_while_draining(
     is_out = view.target(row) is TargetState.UNUSED or (is_shown and view.target(row) is None)
     is_busy = instance.state.is_alive and not is_out
     is_late = view.is_over(row.since, (1 + is_busy) * (limits.DEREGISTRATION_LAG_S + spec.drain_s))
+    others = [r for r in view.rows.replicas.values() if r.shares_with(row)]
+    if others and all(r.state is ReplicaState.DRAINING and r.id < row.id for r in others):
+        return ""  # the last one there, which ends the instance after all others
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""
@@ -155,6 +159,7 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
     if view.now.intents or view.rows.intents:
         return
     owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
+    taken = {host(id_) for id_ in owned if id_}
     # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
     ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
     is_partial = any(view.target(row) is None for row in ready) or not view.health
@@ -163,6 +168,8 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
         is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)
         if (
             instance.id not in owned
+            # A slot that nobody has, and that isn't in rotation, goes with the others of its instance.
+            and (instance.id in view.health or not (host(instance.id) in taken or ":" in instance.id))
             and instance.state not in ENDING_STATES
             and instance.id not in view.invocation.warned
             and not (is_partial and instance.id not in view.health)
@@ -288,9 +295,10 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        row = view.checker.row_before(view.invocation, instance_id, memory)
-        if row is not None and (why := _unrecorded_event(view, row, kind, event["detail"])):
-            view.report(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
+        for slot in view.checker.cloud.slots_at(instance_id):
+            row = view.checker.row_before(view.invocation, slot.id, memory)
+            if row is not None and (why := _unrecorded_event(view, row, kind, event["detail"])):
+                view.report(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(*services)):
         # A batch may be about several services, and read one that it writes nothing of.
@@ -315,7 +323,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
         return ""  # it may be of before it was resumed; the tick sees what is so
     if is_starting and not row.is_warned and "State-change" in kind:
         # The event doesn't say whether it failed or EC2 took it. The tick asks EC2.
-        is_all = sum((row.instance_id or "") in body for body in view.invocation.bodies) == 1
+        is_all = sum(host(row.instance_id or "") in body for body in view.invocation.bodies) == 1
         is_news = row.state is ReplicaState.PROVISIONING and detail["state"] == "running"
         return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):

@@ -67,6 +67,8 @@ def _check_service(world: SimWorld, service: str) -> None:
     there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     there -= {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.STANDBY}
+    # Slots that nobody has go with the others of their instance.
+    there = {i for i in there if not any(slot.id in ready for slot in world.cloud.slots_at(i))}
     if there - ready and (spec or service not in world.checker.damaged):
         report(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}

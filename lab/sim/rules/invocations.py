@@ -6,7 +6,6 @@ did everything. Stale and wrong answers count as what it was shown.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from lab.sim.gate import Invocation
@@ -32,12 +31,11 @@ class InvocationChecker:
 
     backoff_checker: BackoffChecker = field(default_factory=BackoffChecker)
 
-    def note_event(self, body: str, warned: str | None) -> None:
-        """Record an event of EC2's; `warned` is the instance of a warning."""
-        if warned:
-            self.warnings.setdefault(warned, []).append(self.checker.scheduler.now)
+    def note_event(self, body: str, instance_id: str, *, is_warning: bool) -> None:
+        """Record an event of EC2's about an instance, or a slot of one."""
+        if is_warning:
+            self.warnings.setdefault(instance_id, []).append(self.checker.scheduler.now)
         elif "Rebalance Recommendation" in body:
-            instance_id = json.loads(body)["detail"]["instance-id"]
             self.recommendations.setdefault(instance_id, []).append(self.checker.scheduler.now)
 
     def check(self, invocation: Invocation, *, came_to_end: bool) -> None:

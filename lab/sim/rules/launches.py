@@ -157,7 +157,7 @@ class LaunchChecker:
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
-        given = [instance.id for instance in answer.instances][: len(waiting)]
+        given = _given(answer, order)[: len(waiting)]
         if sorted(given) != sorted(row.instance_id or "" for row in got):
             self.report(
                 Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} brought {given}, the rows say {waiting}"
@@ -250,7 +250,10 @@ class LaunchChecker:
             now = at(self.scheduler.now + invocation.skew_s)
             order.plans = self._plans(invocation, order, spec.service, now, spec)
         fits = [
-            plan for plan in order.plans if plan[order.step : order.step + 1] == (frozenset(request.pools),)
+            plan
+            for plan in order.plans
+            if [_fitting(pools, spec, len(order.rows)) for pools in plan[order.step : order.step + 1]]
+            == [frozenset(request.pools)]
         ]
         if not fits or len(set(request.pools)) < len(request.pools):
             self.report(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
@@ -402,6 +405,25 @@ class LaunchChecker:
             return None
         available = min(*ends, latest)
         return available, available
+
+
+def _fitting(pools: frozenset[CapacityPool], spec: ServiceSpec, wanted: int) -> frozenset[CapacityPool]:
+    """Those whose instances host no more replicas than are wanted, unless all do."""
+    fitting = frozenset(pool for pool in pools if spec.slots.get(pool.instance_type, 1) <= wanted)
+    return fitting or pools
+
+
+def _given(answer: LaunchResult, order: Order) -> list[str]:
+    """What a launch brought, in the order in which replicas get it: those that host most are filled first."""
+    if order.request is None:
+        return []
+    spec = order.request.spec
+    hosted = [(spec.slots.get(i.offering.pool.instance_type, 1), i.id) for i in answer.instances]
+    return [
+        f"{id_}:{spec.port + number}" if number else id_
+        for count, id_ in sorted(hosted, key=lambda one: -one[0])
+        for number in range(count)
+    ]
 
 
 def _eligible(spec: ServiceSpec, memory: PoolMemory) -> list[CapacityPool]:

@@ -264,7 +264,8 @@ class MessageChecker:
                 self._report_step(invocation, f"{row} is {row.state}, and isn't deregistered")
             elif calls[0] is Call.LAUNCH:
                 self.checker.report(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} is deregistered after a launch")
-        if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
+        has_failed = row.state is ReplicaState.FAILED and row.slots == 1  # of several the last one ends it
+        if has_failed and not _any_about(after, Call.TERMINATE, instance_id):
             self._report_step(invocation, f"{row} has failed, and isn't terminated")
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
         # A signal doesn't know what an old version listens on, if the row is of before rows said it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
@@ -34,6 +34,7 @@ from spotrelay.core.ports import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows, Told
+from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 
 ROUNDED_S = 0.001
@@ -137,7 +138,14 @@ class MetricChecker:
             self._add_tick(invocation, bounds, is_whole=is_whole, is_override=is_override)
             self._add_told(invocation, bounds)
         self._compare(invocation, bounds)
-        warnings = [e for e in events if located and e.is_warning and e.instance_id in located]
+        # A warning is one of each replica that the instance hosts.
+        warnings = [
+            replace(e, instance_id=slot)
+            for e in events
+            if e.is_warning
+            for slot in located or ()
+            if host(slot) == e.instance_id
+        ]
         if located and warnings:
             self._check_durations(invocation, warnings, located)
         elif any(c.metric in DURATIONS for c in invocation.metrics):
@@ -279,7 +287,7 @@ class MetricChecker:
         """The sum of the prices of the instances that it saw run; nothing if one of them is unknown."""
         shown = {i.id: i.state for i in invocation.observed}
         paid = {
-            r.id: r.offering
+            r.id: (host(r.instance_id or ""), r.offering)
             for r in rows.replicas.values()
             if r.offering
             and (
@@ -289,10 +297,13 @@ class MetricChecker:
             )
         }
         # What was created while the rows were read is left to the next tick, unless the highest ID got lost.
-        known = [offering for id_, offering in paid.items() if id_ <= rows.highest_id]
+        known = dict(instance for id_, instance in paid.items() if id_ <= rows.highest_id)
         for metric in COSTS:
             values = [c.value for c in invocation.metrics if c.metric is metric]
-            wanted = [_sum_of_prices(some, metric, memory) for some in (known, list(paid.values()))]
+            # An instance costs the same however many replicas it hosts.
+            wanted = [
+                _sum_of_prices(list(some.values()), metric, memory) for some in (known, dict(paid.values()))
+            ]
             if not any(_is_told(values, usd) for usd in wanted):
                 self._report(invocation, f"{metric} is {values}, not {wanted[0]}")
 
@@ -383,7 +394,9 @@ class MetricChecker:
                 launched_ids |= {i.id for i in record.answer.instances}
             if isinstance(changes := record.about, Changes) and launched_ids:
                 is_certain = is_certain and not record.is_error
-                if not record.is_error and any(r.instance_id in launched_ids for r in changes.update):
+                if not record.is_error and any(
+                    host(r.instance_id or "") in launched_ids for r in changes.update
+                ):
                     launched.setdefault(changes.service, record.at)
         service_of = {e.instance_id: located[e.instance_id][0] for e in warnings}
         happened = {e.instance_id: launched.get(service_of[e.instance_id]) for e in warnings}
@@ -517,13 +530,10 @@ class _CallWalk:
         is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
         if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):
             bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service)
-        if row.instance_id in self._launched_ids and (before is None or before.instance_id is None):
+        had_none = before is None or before.instance_id is None
+        if host(row.instance_id or "") in self._launched_ids and had_none:
             bounds.add(Metric.REPLICAS_LAUNCHED, service)
-        elif (
-            row.instance_id
-            and not got_instance_of_another(row)
-            and (before is None or before.instance_id is None)
-        ):
+        elif row.instance_id and not got_instance_of_another(row) and had_none:
             is_adopted = row.state is not ReplicaState.DRAINING
             bounds.add(Metric.ORPHANS_ADOPTED if is_adopted else Metric.ORPHANS_TERMINATED, service)
 

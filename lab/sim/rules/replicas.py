@@ -131,7 +131,7 @@ def _goes_before(
     if row.purchase_option is not other.purchase_option:
         return not is_beyond if row.purchase_option is PurchaseOption.SPOT else not is_base
     prices = _prices(view)
-    price, others = ((prices.get(r.offering, 0.0) if r.offering else 0.0) for r in (row, other))
+    price, others = ((prices.get(r.offering, 0.0) / r.slots if r.offering else 0.0) for r in (row, other))
     return price > others if price != others else row.id > other.id
 
 

@@ -14,6 +14,7 @@ from lab.demo import environment
 from lab.demo.errors import DemoError
 from lab.demo.processes import Process, Processes
 from lab.demo.settings import ACCOUNT, REGION, ROOT, DemoSettings
+from lab.local.client import LocalCloud
 
 CLOUD_WITHIN_S = 60.0
 SYNTH_WITHIN_S = 180.0
@@ -92,7 +93,7 @@ class Deployer:
         # It needs no cloud, and most of the time that a deployment takes.
         synth = self._start_synth(cdk)
         endpoint = self._endpoint(self.cloud, ready)
-        self._say(f"the local cloud answers at {endpoint}")
+        self._say(f"the local cloud answers at {endpoint}; {LocalCloud(endpoint).network()}")
         env = environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
         self._say("cdk bootstrap and cdk synth, at the same time")
         bootstrap = self._processes.start(

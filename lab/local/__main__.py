@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ def main() -> int:
     options = _parser().parse_args()
     _log_to(options.log_file)
     # Late, because it takes a second: a wrong option is answered at once.
-    from lab.local import server
+    from lab.local import network, server
     from lab.local.cloud import LocalSettings
     from lab.local.recordings import RecordingError, Recordings, read
 
@@ -34,6 +35,10 @@ def main() -> int:
     except RecordingError as error:
         return _fail(f"--prices: {error}")
     settings = LocalSettings(options.warning_s, options.schedule_s, options.boot_s)
+    try:
+        chosen_network = network.choose(options.network)
+    except network.NetworkError as error:
+        return _fail(f"--network own: {error}. {network.REMEDY}")
     try:
         listener = server.bind(options.port)
     except OSError as error:
@@ -48,8 +53,9 @@ def main() -> int:
         options.call_log,
         instance_logs=options.instance_logs,
         recordings=recordings,
+        network=chosen_network,
     )
-    told = list(recordings.as_of(datetime.now(UTC)).described())
+    told = [f"Network: {chosen_network.words}", *recordings.as_of(datetime.now(UTC)).described()]
     server.run(listener, chosen, lambda endpoint: _greet(endpoint, told))
     return 0
 
@@ -90,6 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="serve recorded prices from JSON files: what describe-spot-price-history and get-products"
         " printed, and the Spot Instance Advisor's file (default: made-up Spot prices)",
+    )
+    parser.add_argument(
+        "--network",
+        choices=("own", "shared"),
+        default=os.environ.get("LOCAL_NETWORK"),
+        help="whether instances have networks of their own, or share this machine's"
+        " (default: $LOCAL_NETWORK, or their own where the machine allows it)",
     )
     parser.add_argument("--ready-file", type=Path, help='gets {"endpoint": …} once requests are answered')
     parser.add_argument("--log-file", type=Path, help="gets the log instead of standard error")

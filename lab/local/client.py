@@ -103,6 +103,17 @@ class LocalCloud:
         """Have a hung instance go on where it was."""
         self._call("resume", instance_id=instance_id)
 
+    def shape(self, instance_id: str, *, rate_mbit: float | None = None, latency_s: float = 0.0) -> None:
+        """Give an instance so slow a network, until it is given another; without arguments a fast one.
+
+        `rate_mbit`: megabits per second, each way. `latency_s`: how much later what it sends arrives.
+        """
+        self._call("shape", instance_id=instance_id, rate_mbit=rate_mbit, latency_s=latency_s)
+
+    def network(self) -> str:
+        """Whether instances have networks of their own; if not, why, and what can't be told apart."""
+        return cast("str", self._call("network"))
+
     def let_die(self, code: str, count: int = 1) -> None:
         """Have the next instances end before they run, for EC2's reason `code`."""
         self._call("let_die", code=code, count=count)

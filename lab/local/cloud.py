@@ -30,6 +30,7 @@ from lab.local.instances import (
     SpotStatus,
 )
 from lab.local.ministack import MiniStack
+from lab.local.network import NetworkError, Shape
 from lab.local.recordings import Recordings
 from lab.local.reservations import Reservations
 from lab.local.service_quotas import ServiceQuotas
@@ -37,6 +38,9 @@ from lab.market import Market
 from spotrelay.core.pools import Offering, PurchaseOption
 
 _log = logging.getLogger(__name__)
+
+JOINS_S = 0.05
+"""A fraction of how long an instance takes until it is on its network."""
 
 SHUTDOWN_S = 1.0
 """From shutting-down to terminated: long enough to be seen, short enough not to be waited for."""
@@ -51,8 +55,14 @@ VISIBLE_S = 3600.0
 class MachineRoom(Protocol):
     """Where instances run; see `lab.local.machines`."""
 
+    def new_address(self) -> str:
+        """An address for a new instance."""
+
     def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
         """Boot it."""
+
+    def shape(self, instance_id: str, shape: Shape) -> bool:
+        """Make its network so slow; False: it isn't on its network yet."""
 
     def hang(self, instance_id: str) -> None:
         """Let it answer nothing any more."""
@@ -142,7 +152,6 @@ class EmulatedCloud:
         self._ministack = ministack
         self._machines = machines
         self._after = after
-        self._addresses = _Addresses()
         self._stillborn: list[str] = []
 
     def now(self) -> datetime:
@@ -177,7 +186,7 @@ class EmulatedCloud:
             id=f"i-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}",
             offering=offering,
             spec=spec,
-            address=self._addresses.next(),
+            address=self._machines.new_address(),
             launched_at=now,
             reservation_id=reservation_id,
             tags={**spec.tags, **spec.system_tags},
@@ -304,6 +313,19 @@ class EmulatedCloud:
         """
         self._machines.resume(self._booted_one(instance_id).id)
 
+    def shape(self, instance_id: str, shape: Shape) -> None:
+        """From now on the instance's network is so slow, over stops and starts, too.
+
+        Raises:
+            NotPossibleError: it is no living instance, or this machine can't.
+        """
+        instance = self._running(instance_id)
+        instance.shape = shape
+        try:
+            self._shape(instance)
+        except NetworkError as error:
+            raise NotPossibleError(str(error)) from error
+
     def console_output(self, instance_id: str, *, latest: bool) -> bytes:
         """What the instance's console shows, now or when it came to run."""
         return self._machines.on_console(instance_id, latest=latest)
@@ -368,7 +390,15 @@ class EmulatedCloud:
         instance.state = LocalInstanceState.RUNNING
         gpus = gpu_count(instance.offering.pool.instance_type)
         self._machines.start(instance.id, instance.address, instance.spec.user_data, gpus)
+        if instance.shape != Shape():
+            self._shape(instance)
         self._emit_state(instance)
+
+    def _shape(self, instance: LocalInstance) -> None:
+        """Now, or as soon as it can be."""
+        runs = instance.state is LocalInstanceState.RUNNING
+        if runs and not self._machines.shape(instance.id, instance.shape):
+            self._after(JOINS_S, lambda: self._shape(instance))
 
     def _reclaim(self, instance: LocalInstance, interruption: LocalInterruption) -> None:
         if instance.state.is_over or not interruption.is_pending:
@@ -420,21 +450,3 @@ def _final_status(instance: LocalInstance, code: str) -> SpotStatus:
     request = instance.spot_request
     is_experiment = request is not None and request.status is SpotStatus.BY_EXPERIMENT
     return SpotStatus.BY_EXPERIMENT if is_experiment else SpotStatus.TERMINATED_NO_CAPACITY
-
-
-class _Addresses:
-    """Loopback addresses, one per instance, never given twice.
-
-    The second and third number are drawn once per process, so that two local clouds on one machine don't get
-    in each other's way; below 127.10 lives what others put on loopback.
-    """
-
-    def __init__(self) -> None:
-        self._next = (10 + secrets.randbelow(240)) * 2**16 + secrets.randbelow(2**8) * 2**8
-
-    def next(self) -> str:
-        self._next += 1
-        if self._next % 2**8 in (0, 255):  # no network or broadcast address, for the reader's sake
-            return self.next()
-        second, rest = divmod(self._next, 2**16)
-        return f"127.{second}.{rest // 2**8}.{rest % 2**8}"

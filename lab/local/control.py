@@ -14,6 +14,7 @@ from lab.local.faults import ApiFault, Faults
 from lab.local.http import HttpRequest, Response
 from lab.local.instances import LocalInstance
 from lab.local.metrics import Metrics
+from lab.local.network import Shape
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -25,7 +26,13 @@ class Control:
     """Each operation is a POST of JSON arguments to its name; `lab.local.client` calls them."""
 
     def __init__(
-        self, cloud: EmulatedCloud, balancer: Balancer, metrics: Metrics, calls: CallLog, faults: Faults
+        self,
+        cloud: EmulatedCloud,
+        balancer: Balancer,
+        metrics: Metrics,
+        calls: CallLog,
+        faults: Faults,
+        network: str,
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -44,6 +51,8 @@ class Control:
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
+            "shape": self._shape,
+            "network": lambda _: network,
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
@@ -143,6 +152,10 @@ class Control:
 
     def _rebalance(self, arguments: Arguments) -> None:
         self._cloud.rebalance(arguments["instance_id"])
+
+    def _shape(self, arguments: Arguments) -> None:
+        shape = Shape(arguments.get("rate_mbit"), float(arguments.get("latency_s", 0)))
+        self._cloud.shape(arguments["instance_id"], shape)
 
     def _inject_fault(self, arguments: Arguments) -> None:
         self._faults.inject(ApiFault(**arguments))

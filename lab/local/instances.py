@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from lab.local.environment import ACCOUNT, REGION
+from lab.local.network import Shape
 from spotrelay.core.pools import Offering, PurchaseOption
 
 
@@ -176,6 +177,8 @@ class LocalInstance:
     """It takes part of its pool's capacity, and of the account's quota: one that is stopped doesn't."""
     capacity_reservation: str | None = None
     """The capacity reservation that it uses, rather than what the pool has for everybody."""
+    shape: Shape = field(default_factory=Shape)
+    """How slow its network is."""
 
     @property
     def zone(self) -> str:

@@ -1,4 +1,4 @@
-"""Instances as processes: each runs its service's own start command on a loopback address of its own."""
+"""Instances as processes: each runs its service's own start command at an address of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lab.local import machine_init, metadata
 from lab.local.environment import EC2_WARNING_S
+from lab.local.network import Network, Shape, SharedNetwork
 from lab.local.user_data import ServiceFiles, UserDataError
 from lab.local.user_data import parse as parse_user_data
 
@@ -38,6 +39,7 @@ _parsed = lru_cache(maxsize=16)(parse_user_data)
 class _Machine:
     directory: Path
     process: subprocess.Popen[bytes] | None
+    address: str
 
 
 class Machines:
@@ -46,7 +48,8 @@ class Machines:
     An instance is a session of processes under `machine_init`, which restarts the service when it ends and
     takes everything down when this process ends, however it ends. Logs stay in `logs`, one per instance;
     the scratch directory goes with the instance. `warning_s` is how long this cloud's warnings last, which
-    a service may go by. `endpoint` is where instances find AWS and their metadata; None: nowhere.
+    a service may go by. `endpoint` is where instances find AWS and their metadata; None: nowhere. The
+    network is closed by `stop_all`.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class Machines:
         logs: Path | None = None,
         warning_s: float = EC2_WARNING_S,
         endpoint: str | None = None,
+        network: Network | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._network = network or SharedNetwork()
         self._scratch = root / "instances"
         self._warning_s = warning_s
         self._logs = logs or root / "logs"
@@ -65,6 +70,10 @@ class Machines:
         self._consoles: set[str] = set()
         """Of instances whose service's words reach it."""
         self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
+
+    def new_address(self) -> str:
+        """An address for a new instance."""
+        return self._network.new_address()
 
     def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
         """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
@@ -92,7 +101,7 @@ class Machines:
             self._consoles.add(instance_id)
         process = None if files is None else self._boot(instance_id, address, directory, files, gpus)
         self._halted.discard(instance_id)
-        self._machines[instance_id] = _Machine(directory, process)
+        self._machines[instance_id] = _Machine(directory, process, address)
 
     def halt(self, instance_id: str) -> None:
         """Kills what the instance runs and keeps its disk, so that it can be started again.
@@ -130,11 +139,22 @@ class Machines:
         """Lets a hung instance go on."""
         self._with_process(instance_id, machine_init.continue_service)
 
+    def shape(self, instance_id: str, shape: Shape) -> bool:
+        """Makes the instance's network so slow; False: it isn't on its network yet.
+
+        One that runs nothing, or isn't known, is no error. Raises NetworkError: this machine can't.
+        """
+        machine = self._machines.get(instance_id)
+        if machine is None or machine.process is None or machine.process.poll() is not None:
+            return True
+        return self._network.shape(machine.process.pid, machine.address, shape)
+
     def stop_all(self) -> None:
         """Stops every instance, and waits until nothing is left of any."""
         for instance_id in list(self._machines):
             self.stop(instance_id)
         self._funerals.shutdown()
+        self._network.close()
 
     def on_console(self, instance_id: str, *, latest: bool) -> bytes:
         """What its console shows; nothing if it hasn't booted yet.
@@ -169,19 +189,17 @@ class Machines:
             (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log_path(instance_id).open("ab") as log:
-            return subprocess.Popen(
+            return self._network.start(
+                address,
                 # Isolated (-I): the service's PYTHONPATH and the like are for the service, not for its init.
                 [sys.executable, "-I", machine_init.__file__, str(directory)],
-                env={
+                {
                     **_environment(files.environment, address, work, self._warning_s),
                     **self._aws(instance_id),
                     "LOCAL_GPUS": str(gpus),
                 },
-                cwd=directory,
-                stdin=subprocess.PIPE,  # never written to; see machine_init
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                log.fileno(),
+                directory,
             )
 
     def _aws(self, instance_id: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ from lab.local.instances import LocalInstance
 from lab.local.machines import Machines
 from lab.local.metrics import Metrics
 from lab.local.ministack import MiniStack
+from lab.local.network import Network, SharedNetwork
 from lab.local.own_events import refusal_of, why_no_call
 from lab.local.parameters import ParameterChanges, why_refused
 from lab.local.recordings import Recordings
@@ -65,6 +66,7 @@ class Options:
     root: Path | None = None
     instance_logs: Path | None = None
     recordings: Recordings = field(default_factory=Recordings)
+    network: Network = field(default_factory=SharedNetwork)
 
 
 def bind(port: int) -> socket.socket:
@@ -118,8 +120,10 @@ async def _run(
     ministack.name_event_sources()
     ministack.ask_resource_policies()
     wire.warm_up()
-    endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
-    machines = Machines(root, options.instance_logs, options.settings.warning_s, endpoint)
+    network, port = options.network, listener.getsockname()[1]
+    listeners = [listener, *([network.gateway.bind(port)] if network.gateway else [])]
+    endpoint = f"http://{network.gateway.address if network.gateway else HOST}:{port}"
+    machines = Machines(root, options.instance_logs, options.settings.warning_s, endpoint, network)
     recordings = options.recordings.as_of(datetime.now(UTC))
     market = Market(catalog.pools(prices=recordings.on_demand), recorded=recordings.spot)
     cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later, recordings)
@@ -130,7 +134,7 @@ async def _run(
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     fault_injection = FaultInjection(cloud, ministack, loop.call_later)
-    control = Control(cloud, balancer, metrics, calls, faults)
+    control = Control(cloud, balancer, metrics, calls, faults, network.words)
     front = Front(
         ministack,
         cloud,
@@ -149,11 +153,11 @@ async def _run(
         asyncio.create_task(metrics.run()),
         asyncio.create_task(_refresh(routing, ParameterChanges(ministack))),
         asyncio.create_task(_watch_parent(stop)),
-        asyncio.create_task(_announce(listener.getsockname()[1], options, on_ready)),
+        asyncio.create_task(_announce(port, options, on_ready)),
     ]
     try:
         # Hypercorn spells ASGI's messages out as types of its own; ours are plain mappings.
-        await serve(cast("Any", front), _hypercorn(listener), shutdown_trigger=stop.wait)
+        await serve(cast("Any", front), _hypercorn(listeners), shutdown_trigger=stop.wait)
     finally:
         for task in background:
             task.cancel()
@@ -179,9 +183,9 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     }
 
 
-def _hypercorn(listener: socket.socket) -> Config:
+def _hypercorn(listeners: Sequence[socket.socket]) -> Config:
     config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
+    config.bind = [f"fd://{listener.detach()}" for listener in listeners]
     config.keep_alive_timeout = 75  # longer than the idle connections that botocore keeps
     config.graceful_timeout = SHUTDOWN_GRACE_S
     config.include_server_header = False

@@ -49,16 +49,28 @@ def test_wrong_options_are_named(options: list[str], complaint: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_own_networks_can_be_insisted_on() -> None:
+    """Where the machine doesn't allow them, it doesn't start, and names the reason and the remedy."""
+    command = [sys.executable, "-m", "lab.local", "--network", "own", "--port", "0"]
+    done = subprocess.run(
+        command, env={"PATH": "/nonexistent"}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("lab.local: --network own: there is no command ")
+    assert "unshare -Urn" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_it_and_every_instance(tmp_path: Path, number: signal.Signals) -> None:
     """Told to stop, it exits with 0, and its instances' processes are gone with it."""
     process = start(tmp_path / "ready.json", "--boot-s", "0.1", "--call-log", str(tmp_path / "calls.jsonl"))
     aws = Aws(endpoint_of(process, tmp_path / "ready.json"))
-    children = run_an_instance(aws, process.pid)
+    children, words = run_an_instance(aws, process.pid), aws.local.network()
     process.send_signal(number)
     greeting, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert f"--endpoint-url {aws.endpoint}" in greeting
+    assert f"Network: {words}\n" in greeting
     assert "RunInstances" in (tmp_path / "calls.jsonl").read_text()
     _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert alive == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import uuid
 
-import psutil
 import pytest
 
 from tests.local.conftest import Ground, eventually
@@ -32,13 +31,11 @@ def test_a_request_that_hangs_ends_after_the_balancer_s_idle_timeout(ground: Gro
     elb.register_targets(TargetGroupArn=group, Targets=[{"Id": instance_id}])
     eventually(lambda: _status(ground, name) == 200, "the server answers")
 
-    (address,) = [i["address"] for i in ground.aws.local.instances() if i["instance_id"] == instance_id]
-    server = _listening_at(address)
-    server.suspend()
+    ground.aws.local.hang(instance_id)
     try:
         assert _status(ground, name) == 504
     finally:
-        server.resume()
+        ground.aws.local.resume(instance_id)
 
 
 def _status(ground: Ground, balancer: str) -> int:
@@ -48,14 +45,3 @@ def _status(ground: Ground, balancer: str) -> int:
         return connection.getresponse().status
     finally:
         connection.close()
-
-
-def _listening_at(address: str) -> psutil.Process:
-    (server,) = (
-        process
-        for process in psutil.Process().children(recursive=True)
-        if any(
-            c.status == psutil.CONN_LISTEN and c.laddr == (address, 8081) for c in process.net_connections()
-        )
-    )
-    return server

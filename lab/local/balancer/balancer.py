@@ -41,7 +41,7 @@ class _Front:
 class Balancer:
     """Every load balancer and target group of the local cloud. Call it from the event loop's thread only.
 
-    `address_of` gives the loopback address of an instance, or None when it isn't running; `zone_of` its zone.
+    `address_of` gives the address of an instance, or None when it isn't running; `zone_of` its zone.
     """
 
     def __init__(

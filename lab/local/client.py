@@ -104,7 +104,7 @@ class LocalCloud:
         self._call("resume", instance_id=instance_id)
 
     def shape(self, instance_id: str, *, rate_mbit: float | None = None, latency_s: float = 0.0) -> None:
-        """Give an instance so slow a network, until it is given another; without arguments a fast one.
+        """Give a running instance so slow a network, until it is given another; without arguments a fast one.
 
         `rate_mbit`: megabits per second, each way. `latency_s`: how much later what it sends arrives.
         """

@@ -317,13 +317,14 @@ class EmulatedCloud:
         """From now on the instance's network is so slow, over stops and starts, too.
 
         Raises:
-            NotPossibleError: it is no living instance, or this machine can't.
+            NotPossibleError: it is no instance that runs, or this machine can't.
         """
-        instance = self._running(instance_id)
-        instance.shape = shape
+        instance = self._booted_one(instance_id)
+        before, instance.shape = instance.shape, shape
         try:
             self._shape(instance)
         except NetworkError as error:
+            instance.shape = before
             raise NotPossibleError(str(error)) from error
 
     def console_output(self, instance_id: str, *, latest: bool) -> bytes:
@@ -390,12 +391,12 @@ class EmulatedCloud:
         instance.state = LocalInstanceState.RUNNING
         gpus = gpu_count(instance.offering.pool.instance_type)
         self._machines.start(instance.id, instance.address, instance.spec.user_data, gpus)
+        self._emit_state(instance)
         if instance.shape != Shape():
             self._shape(instance)
-        self._emit_state(instance)
 
     def _shape(self, instance: LocalInstance) -> None:
-        """Now, or as soon as it can be."""
+        """Now, or as soon as it is on its network."""
         runs = instance.state is LocalInstanceState.RUNNING
         if runs and not self._machines.shape(instance.id, instance.shape):
             self._after(JOINS_S, lambda: self._shape(instance))

@@ -107,12 +107,16 @@ def test_instances_reach_each_other_and_not_each_other_s_loopback(own: Machines,
 
 
 def test_an_instance_that_is_started_again_is_reached_as_before(own: Machines) -> None:
-    """Its address is the same, and nobody asks its old network for it."""
-    address = serving(own, "i-1")
+    """Its hardware address is the same, too: nobody goes on sending to where it was."""
+    run = f"PATH=$PATH:/usr/sbin ip -br link show eth0 | cut -c 30- > here; exec python -m http.server {PORT}"
+    address = serving(own, "i-1", run)
+    before = get(address)
     own.halt("i-1")
     wait_until(lambda: not get(address), "it is halted")
-    own.start("i-1", address, user_data(EVERYWHERE))
+    own.start("i-1", address, user_data(run))
     wait_until(lambda: get(address), "it answers again")
+    assert get(address) == before
+    assert before.startswith("02:00:")
 
 
 PARENT = """

@@ -30,6 +30,9 @@ MAX_METRICS_BYTES = 1024 * 1024
 MAX_REQUESTS = 1e9
 """No server has more: what says so is broken. It keeps sums far from what CloudWatch doesn't take."""
 
+MAX_FINISHED = 1e15
+"""The same for what it has finished since it started, be it tokens. Every whole number below is exact."""
+
 _URL = re.compile(r"http://(?P<host>[0-9.]+):(?P<port>[0-9]{1,5})(?P<path>/[!-~]*)")
 _HEAD = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?![0-9]).*?\r?\n\r?\n", re.DOTALL)
 _CHUNKED = re.compile(rb"^transfer-encoding:[^\n]*chunked", re.IGNORECASE | re.MULTILINE)
@@ -41,6 +44,9 @@ _SAMPLE = re.compile(
 )
 """What stands behind a metric's name: labels, a value, and perhaps its time. `NaN` is no number of requests.
 All repetitions are possessive: no line takes longer than its length."""
+
+_OVERLOADED = frozenset({b"429", b"503"})
+"""RFC 6585 and RFC 9110: too many requests, and *currently unable*. Servers with a full queue answer so."""
 
 SHOWN_BYTES = 80
 
@@ -62,7 +68,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
 
     `answering` are those that answer with 200 within `timeout_s`. They are sent a POST of `post_data`, or a
     GET if there is none. The time counts to the end of the answers. Redirects aren't followed, and no proxy
-    is used.
+    is used. `refusing` are those that answer by then with an error that isn't about load, or refuse the
+    connection. Of the rest, those that `count` has URLs for are asked what they have to do: `work` has what
+    they finished and what they have, by instance, as far as they tell it.
 
     With `metrics`, the names of some in the Prometheus text format: `ongoing` has the sum of these by
     instance, and `unknown` why somebody's isn't known.
@@ -79,13 +87,34 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     body = None if data is None else json.dumps(data).encode()
     probes = {id_: _probe(url, headers, body) for id_, url in urls.items()}
     answers = asyncio.run(_answers(probes, timeout_s, MAX_BYTES))
-    return {"answering": [id_ for id_, (answer, closed) in answers.items() if is_good(answer, closed=closed)]}
+    said: dict[str, Any] = {"answering": [], "refusing": []}
+    silent: list[str] = []
+    for id_, (answer, closed) in answers.items():
+        is_ready = is_good(answer, closed=closed)
+        kind = "answering" if is_ready else "refusing" if is_refusal(answer, closed=closed) else ""
+        said.get(kind, silent).append(id_)
+    if count := event.get("count"):
+        said["work"] = _worked(count, silent)
+    return said
+
+
+def _worked(count: Mapping[str, Any], silent: Sequence[str]) -> dict[str, list[float]]:
+    """What silent replicas have finished and have to do; of one that doesn't tell both, nothing."""
+    urls = {id_: count["urls"][id_] for id_ in silent if id_ in count["urls"]}
+    probes = {id_: _probe(url, {"Accept": "text/plain"}, None) for id_, url in urls.items()}
+    answers = asyncio.run(_answers(probes, count["timeout_s"], MAX_METRICS_BYTES))
+    finished = _measured(answers, count["finished"], MAX_FINISHED)["ongoing"]
+    ongoing = _measured(answers, count["ongoing"])["ongoing"]
+    return {id_: [finished[id_], ongoing[id_]] for id_ in finished.keys() & ongoing.keys()}
 
 
 async def _answers(probes: Mapping[str, _Probe], timeout_s: float, most: int) -> dict[str, _Answer]:
     deadline = asyncio.get_running_loop().time() + timeout_s
-    answers = await asyncio.gather(*(_answer(probe, deadline, most) for probe in probes.values()))
-    return dict(zip(probes, answers, strict=True))
+    asked = (_answer(probe, deadline, most) for probe in probes.values())
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    # Whatever goes wrong with one of them is that one's silence.
+    told = ((b"", False) if isinstance(answer, BaseException) else answer for answer in answers)
+    return dict(zip(probes, told, strict=True))
 
 
 async def _answer(probe: _Probe, deadline: float, most: int) -> _Answer:
@@ -97,12 +126,15 @@ async def _answer(probe: _Probe, deadline: float, most: int) -> _Answer:
     with suppress(OSError), socket.socket() as connection:
         connection.setblocking(False)
         async with asyncio.timeout_at(deadline):
-            await loop.sock_connect(connection, address)
-            await loop.sock_sendall(connection, request)
-            while not closed and len(answer) < most:
-                piece = await loop.sock_recv(connection, min(most - len(answer), MAX_BYTES))
-                answer += piece
-                closed = not piece
+            try:
+                await loop.sock_connect(connection, address)
+                await loop.sock_sendall(connection, request)
+                while not closed and len(answer) < most:
+                    piece = await loop.sock_recv(connection, min(most - len(answer), MAX_BYTES))
+                    answer += piece
+                    closed = not piece
+            except ConnectionError:
+                closed = not answer  # what is cut in the middle has no end
     return bytes(answer), closed
 
 
@@ -118,11 +150,28 @@ def is_good(answer: bytes, *, closed: bool) -> bool:
     return len(answer) >= MAX_BYTES or _body(answer, head, closed=closed) is not None
 
 
+def is_refusal(answer: bytes, *, closed: bool) -> bool:
+    """Whether it is an error, or the connection ended without a word.
+
+    A server that says that it has too much to do fails for a reason of which there would only be more.
+    """
+    head = _first_head(answer)
+    if head is None:
+        return closed and not answer
+    return head[1] >= b"400" and head[1] not in _OVERLOADED
+
+
+def _first_head(answer: bytes) -> re.Match[bytes] | None:
+    """The headers of an answer, after those that may precede it."""
+    head = _HEAD.match(answer)
+    while head and head[1].startswith(b"1"):
+        head = _HEAD.match(answer, head.end())
+    return head
+
+
 def _head_of(answer: bytes) -> re.Match[bytes] | None:
     """The headers of an answer with status 200."""
-    head = _HEAD.match(answer)
-    while head and head[1].startswith(b"1"):  # what may precede an answer
-        head = _HEAD.match(answer, head.end())
+    head = _first_head(answer)
     return head if head and head[1] == b"200" else None
 
 
@@ -147,19 +196,21 @@ def _unchunked(answer: bytes, at: int) -> bytes | None:
     return None
 
 
-def _measured(answers: Mapping[str, _Answer], metrics: Sequence[str]) -> dict[str, Any]:
+def _measured(
+    answers: Mapping[str, _Answer], metrics: Sequence[str], most: float = MAX_REQUESTS
+) -> dict[str, Any]:
     ongoing: dict[str, float] = {}
     unknown: dict[str, str] = {}
     for id_, (answer, closed) in answers.items():
         try:
-            ongoing[id_] = ongoing_in(answer, metrics, closed=closed)
+            ongoing[id_] = ongoing_in(answer, metrics, closed=closed, most=most)
         except ValueError as error:
             unknown[id_] = str(error)
     return {"ongoing": ongoing, "unknown": unknown}
 
 
-def ongoing_in(answer: bytes, metrics: Sequence[str], *, closed: bool) -> float:
-    """The sum of these metrics over all their labels, in a server's answer.
+def ongoing_in(answer: bytes, metrics: Sequence[str], *, closed: bool, most: float = MAX_REQUESTS) -> float:
+    """The sum of these metrics over all their labels, none more than `most`, in a server's answer.
 
     A metric that is only announced counts as 0: a server may have no value of it before its first request.
 
@@ -175,17 +226,17 @@ def ongoing_in(answer: bytes, metrics: Sequence[str], *, closed: bool) -> float:
             f"no whole answer with status 200, of {MAX_METRICS_BYTES} bytes at most, but {shown(answer)}"
         )
     text = b"\n" + body + b"\n"
-    return sum(sum(_values(text, name)) for name in metrics)
+    return sum(sum(_values(text, name, most)) for name in metrics)
 
 
-def _values(text: bytes, name: str) -> Iterator[float]:
+def _values(text: bytes, name: str, most: float) -> Iterator[float]:
     """A metric's value for each combination of labels."""
     named = re.escape(name.encode())
     found = False
     for line in re.finditer(rb"\n[ \t]*+" + named + rb"(?=[ \t{])([^\n]*+)", text):
         found = True
         sample = _SAMPLE.fullmatch(line[1])
-        value = _number(sample[1]) if sample else None
+        value = _number(sample[1], most) if sample else None
         if value is None:
             raise ValueError(f"{name} has no number of requests: {shown(line[1])}")
         yield value
@@ -193,12 +244,12 @@ def _values(text: bytes, name: str) -> Iterator[float]:
         raise ValueError(f"there is no metric {name} in the answer: see spotrelay.scaling.ongoing.metric")
 
 
-def _number(text: bytes) -> float | None:
+def _number(text: bytes, most: float) -> float | None:
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if 0 <= value <= MAX_REQUESTS else None
+    return value if 0 <= value <= most else None
 
 
 def shown(text: bytes) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
+from spotrelay.core.answers import Answers, Work
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
@@ -479,16 +480,25 @@ class MemoryRouter:
 
 
 class MemoryProber:
-    """`ports.Prober`: instances answer unless they are silent."""
+    """`ports.Prober`: instances answer unless they are silent, or refuse."""
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
+        self.refusing: set[str] = set()
+        self.work: dict[str, Work] = {}
+        """By instance that is silent, what it tells about its work."""
         self.requests: dict[str, float] = {}
         """By instance, those in progress or waiting; who isn't silent and isn't here has none."""
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
-        """See `ports.Prober.answering`."""
-        return frozenset(addresses.keys() - self.silent)
+    def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
+        """See `ports.Prober.ask`."""
+        refusing = self.refusing & addresses.keys()
+        silent = {i for i in self.silent if i in serving and i in self.work} if spec.busy else set()
+        return Answers(
+            frozenset(addresses.keys() - self.silent - refusing),
+            frozenset(refusing),
+            {id_: self.work[id_] for id_ in silent},
+        )
 
     def ongoing(
         self,

@@ -16,6 +16,7 @@ from lab.market import RefusalCode
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.replay.result import StandbysFound
 from lab.sim.gate import at
+from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -366,10 +367,16 @@ class ReplayProber:
         self._time = time
         self._fleet = fleet
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
-        """See `ports.Prober.answering`. What still loads refuses at once: nobody listens there yet."""
+    def ask(
+        self,
+        spec: ServiceSpec,  # noqa: ARG002
+        addresses: Mapping[str, str],
+        serving: Collection[str] = (),  # noqa: ARG002
+    ) -> Answers:
+        """See `ports.Prober.ask`. What still loads refuses at once: nobody listens there yet."""
         self._time.spend(CALL_S)
-        return frozenset(i for i in addresses if self._fleet.answers(i))
+        answering = frozenset(i for i in addresses if self._fleet.answers(i))
+        return Answers(answering, frozenset(addresses.keys() - answering))
 
     def ongoing(
         self,

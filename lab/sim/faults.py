@@ -39,7 +39,7 @@ class Call(StrEnum):
     REGISTER = "router.register"
     DEREGISTER = "router.deregister"
     HEALTH = "router.health"
-    PROBE = "prober.answering"
+    PROBE = "prober.ask"
     OBSERVE_LOAD = "loads.observe"
     SCHEDULE = "ticker.schedule"
     SCHEDULE_LEAVE = "ticker.schedule_leave"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from lab.sim.faults import Call, Fault, FaultPlan
 from lab.sim.scheduler import Killed, Scheduler, Task
+from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -143,8 +144,8 @@ class Invocation(Task):
         """The last answer about warnings."""
         self.probed: frozenset[str] = frozenset()
         """The instances that it probed, if anything came of that."""
-        self.silent: frozenset[str] = frozenset()
-        """The instances that didn't answer their probe."""
+        self.answers = Answers()
+        """What they answered."""
         self.commits: list[Commit] = []
         self.terminated: dict[str, float] = {}
         """Instance → when it was terminated."""
@@ -152,6 +153,11 @@ class Invocation(Task):
         """The times of the ticks that it scheduled."""
         self.bodies: Sequence[str] = ()
         """The well-formed events that it was given."""
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """The instances that didn't answer their probe."""
+        return self.probed - self.answers.answering
 
     @property
     def loaded(self) -> Mapping[int, Replica]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.sim.gate import at
+from spotrelay.core.answers import Work
 from spotrelay.core.instances import RECLAIMED, Instance, InstanceState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.slots import host
@@ -12,6 +13,12 @@ from spotrelay.core.slots import host
 NEVER = float("inf")
 
 ENDING_STATES = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
+FINISHES_S = 20.0
+"""How long a busy server takes for a request."""
+
+FULL = 3.0
+"""So many requests a server can hold at most."""
 
 SHOWN_S = 600.0
 """How long a terminated instance is still described."""
@@ -41,6 +48,10 @@ class SimInstance:
     """When its server stops answering."""
     mute_at: float = NEVER
     """When its server answers no probe any more, and its health checks still."""
+    refuses: tuple[float, float] = (NEVER, NEVER)
+    """From when until when it refuses its probe at once, though it passes its health checks."""
+    busy: tuple[float, float] = (NEVER, NEVER)
+    """From when until when it is too busy for its probe: its count of finished requests rises."""
     warned_at: float = NEVER
     sick: tuple[float, float] = (NEVER, NEVER)
     """From when until when its server doesn't answer."""
@@ -84,6 +95,26 @@ class SimInstance:
         """Whether it answers requests then."""
         answers = self.ready_at <= time < self.broken_at and not self.is_sick(time)
         return answers and self.state(time) is InstanceState.RUNNING
+
+    def refuses_probe(self, time: float) -> bool:
+        """Whether it answers its probe with an error then."""
+        return self.serves(time) and time < self.mute_at and self.refuses[0] <= time < self.refuses[1]
+
+    def is_busy(self, time: float) -> bool:
+        """Whether its probe waits then, behind other requests."""
+        return self.busy[0] <= time < self.busy[1]
+
+    def answers_probe(self, time: float) -> bool:
+        """Whether it answers its probe in time then."""
+        is_silent = time >= self.mute_at or self.is_busy(time) or self.refuses_probe(time)
+        return self.serves(time) and not is_silent
+
+    def work(self, time: float) -> Work | None:
+        """What it says that it has done and has to do then: one that hangs has probes in its queue."""
+        if not self.serves(time):
+            return None
+        worked_s = max(min(time, self.busy[1], self.mute_at) - self.busy[0], 0.0)
+        return Work(worked_s // FINISHES_S, FULL if self.is_busy(time) or time >= self.mute_at else FULL - 1)
 
     def is_alive(self, time: float) -> bool:
         """Whether it is pending or running then."""

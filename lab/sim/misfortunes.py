@@ -118,6 +118,27 @@ def _mute(victim: _Victim) -> None:
         victim.world.random.choice(victim.alive).mute_at = victim.world.scheduler.now
 
 
+def _odd_answers(victim: _Victim) -> tuple[list[SimInstance], tuple[float, float]]:
+    """Some of the service's instances, often one and sometimes all, and for how long."""
+    now = victim.world.scheduler.now
+    random = Random(f"{victim.world.scenario.seed}-{now}")  # noqa: S311 - to be repeated
+    number = random.choice((1, 1, 2, len(victim.alive)))
+    chosen = random.sample(victim.alive, min(number, len(victim.alive)))
+    return chosen, (now, now + random.choice((100.0, 200.0, 400.0, NEVER)))
+
+
+def _refuse_probe(victim: _Victim) -> None:
+    chosen, while_ = _odd_answers(victim)
+    for instance in chosen:
+        instance.refuses = while_
+
+
+def _busy(victim: _Victim) -> None:
+    chosen, while_ = _odd_answers(victim)
+    for instance in chosen:
+        instance.busy = while_
+
+
 def _broken(victim: _Victim) -> None:
     victim.world.cloud.broken_boots += 1
 
@@ -363,6 +384,8 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.DIE: _die,
     Misfortune.HANG: _hang,
     Misfortune.MUTE: _mute,
+    Misfortune.REFUSE_PROBE: _refuse_probe,
+    Misfortune.BUSY: _busy,
     Misfortune.BROKEN: _broken,
     Misfortune.REFUSE: _refuse,
     Misfortune.RECOMMEND: _recommend,

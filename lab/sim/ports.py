@@ -14,6 +14,7 @@ from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
+from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -239,25 +240,24 @@ class SimProber:
     scheduler: Scheduler
     cloud: SimCloud
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
-        """See `ports.Prober.answering`."""
+    def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
+        """See `ports.Prober.ask`."""
         invocation = self.gate.invocation
 
-        def answers() -> list[str]:
+        def answers(step: int = 1) -> Answers:
             now = self.scheduler.now
             instances = [self.cloud.instances[i] for i in addresses]
-            return [i.id for i in instances if i.serves(now) and now < i.mute_at]
+            answering = frozenset([i.id for i in instances if i.answers_probe(now)][::step])
+            refusing = frozenset(i.id for i in instances if i.refuses_probe(now))
+            silent = (i for i in instances if i.id in serving and i.id not in answering | refusing)
+            work = {i.id: work for i in silent if (work := i.work(now))} if spec.busy else {}
+            return Answers(answering, refusing, work)
 
-        answering = self.gate(
-            Call.PROBE,
-            list(addresses),
-            lambda: frozenset(answers()),
-            partly=lambda: frozenset(answers()[::2]),
-        )
+        found = self.gate(Call.PROBE, list(addresses), answers, partly=lambda: answers(2))
         # Each version is asked by itself.
         invocation.probed |= frozenset(addresses)
-        invocation.silent |= frozenset(addresses) - answering
-        return answering
+        invocation.answers |= found
+        return found
 
     def ongoing(
         self,

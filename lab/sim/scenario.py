@@ -11,11 +11,13 @@ from lab.sim import adopted, load, moves, scaling, sharing, standbys
 from lab.sim.adopted import Adopted
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
+from lab.sim.instances import FULL
 from lab.sim.load import Loads
 from lab.sim.moves import Moves
 from lab.sim.offers import Listing
 from lab.sim.sharing import Sharing
 from lab.sim.standbys import Standbys
+from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
@@ -65,10 +67,13 @@ class Misfortune(StrEnum):
     TAKE_OUT = "an operator deregisters a target by hand"
     FOREIGN = "EC2 warns of a foreign instance"
     NONSENSE = "malformed messages, and events that aren't for us"
-    # These are drawn separately, see `_with_offers`, `_with_mute` and `_with_unknown`.
+    # These are drawn separately, see `_with_offers`, `_with_mute`, `_with_unknown` and
+    # `_with_odd_answers`.
     UNKNOWN = "the load balancer doesn't know its targets' health"
     ALONE = "Spot goes everywhere, and what stands in for it is too busy to answer its checks"
     MUTE = "a replica answers its health checks, and no longer its probe"
+    REFUSE_PROBE = "replicas pass their health checks, and refuse their probe at once"
+    BUSY = "replicas are too busy for their probe for a while, and finish requests"
     LIMIT = "a quota, a market or a subnet is used up for a while, or a type isn't offered"
     SURVEY = "Spot costs something else, and EC2 may be asked anew what it has"
 
@@ -131,6 +136,9 @@ _NEEDED = {
     Call.START: Misfortune.WARN,
 }
 """The misfortune that leads to the call that a run is about."""
+
+BUSY_LONGEST_S = 200.0
+"""For how long a run's replicas may be silent because they are busy."""
 
 _LATE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE)
 """Calls at the end of a replica or of a refusal. They need misfortune that begins earlier and lasts longer,
@@ -269,7 +277,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         sharing=shared,
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
-    drawn = drawn if is_late else _with_unknown(_with_mute(drawn))
+    drawn = drawn if is_late else _with_odd_answers(_with_unknown(_with_mute(drawn)))
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
     return replace(
@@ -401,6 +409,23 @@ def _with_unknown(drawn: Scenario) -> Scenario:
         # Until it has been unhealthy for so long that it would be given up, and others have come beside it.
         faults_s = max(faults_s, 480.0)
     return replace(drawn, faults_s=faults_s, misfortunes=tuple(sorted([*drawn.misfortunes, *times])))
+
+
+def _with_odd_answers(drawn: Scenario) -> Scenario:
+    """The run with replicas that refuse their probe or are too busy for it, where any is asked."""
+    random = Random(f"{drawn.seed}-answers")  # noqa: S311 - to be repeated
+    probe = drawn.specs[0].readiness_probe
+    if probe is None or probe.failure_threshold_s is None or random.random() < 0.3:
+        return drawn
+    evidence = BusyEvidence(limit=FULL, finished=("f",), ongoing=("o",), longest_s=BUSY_LONGEST_S)
+    busy = evidence if random.random() < 0.7 else None
+    kinds = random.choices((Misfortune.REFUSE_PROBE, Misfortune.BUSY), k=random.randint(1, 2))
+    times = [(random.uniform(0, 0.5 * drawn.faults_s), kind) for kind in kinds]
+    return replace(
+        drawn,
+        specs=tuple(replace(s, busy=busy) for s in drawn.specs),
+        misfortunes=tuple(sorted([*drawn.misfortunes, *times])),
+    )
 
 
 def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:

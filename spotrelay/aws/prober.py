@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.clients import PROBE_S, Clients, Deadline
 from spotrelay.aws.errors import translated
+from spotrelay.core.answers import Answers, Work
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.scaling import Ongoing, OngoingTarget
@@ -26,6 +27,10 @@ replicas starting at most, since on-demand may stand in for each: 2,000, in four
 MAX_MEASURED_PER_CALL = 100
 """The function reads up to a mebibyte of each replica's metrics, and has 256 for all."""
 
+COUNT_TIMEOUT_S = 3.0
+"""The same for the count of what a silent replica has done, after its probe has taken its whole time-out: the
+function ends within 25 s."""
+
 MEASURE_TIMEOUT_S = 5.0
 """A server gives its metrics in milliseconds, or is so busy that another minute must do."""
 
@@ -37,8 +42,8 @@ class FunctionProber:
         self._clients = clients
         self._deadline = deadline or Deadline()
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
-        """See `ports.Prober.answering`.
+    def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
+        """See `ports.Prober.ask`.
 
         Raises:
             Throttled: too many functions run in the account.
@@ -47,21 +52,41 @@ class FunctionProber:
         """
         probe = spec.readiness_probe
         if probe is None or not addresses:
-            return frozenset(addresses)
+            return Answers(frozenset(addresses))
         urls = {
             id_: f"http://{address}:{port(id_) or spec.port}{probe.path}"
             for id_, address in addresses.items()
         }
-        request = {"post_data": probe.post_data, "headers": probe.headers, "timeout_s": probe.timeout_s}
-        answers = self._asked(spec.service, urls, request, MAX_PER_CALL)
-        return frozenset().union(*(answer["answering"] for answer in answers))
+        request: dict[str, Any] = {
+            "post_data": probe.post_data,
+            "headers": probe.headers,
+            "timeout_s": probe.timeout_s,
+        }
+        busy, most = spec.busy, MAX_PER_CALL
+        if busy and serving:
+            most = MAX_MEASURED_PER_CALL
+            request["count"] = {
+                "urls": {
+                    id_: f"http://{addresses[id_]}:{port(id_) or spec.port}{busy.path}"
+                    for id_ in sorted(serving)
+                },
+                "finished": busy.finished,
+                "ongoing": busy.ongoing,
+                "timeout_s": COUNT_TIMEOUT_S,
+            }
+        answers = Answers()
+        for said in self._asked(spec.service, urls, request, most):
+            # A function of the version before says less, while the service's stack is being updated.
+            work = {id_: Work(*counted) for id_, counted in said.get("work", {}).items()}
+            answers |= Answers(frozenset(said["answering"]), frozenset(said.get("refusing", ())), work)
+        return answers
 
     def ongoing(
         self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
     ) -> Ongoing:
         """See `ports.Prober.ongoing`.
 
-        Raises: as `answering` does.
+        Raises: as `ask` does.
         """
         if not addresses:
             return Ongoing()

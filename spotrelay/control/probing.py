@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from spotrelay.control.performing import Decision, Performer
 from spotrelay.control.reporting import Reporting
+from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance
 from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import reconcile, rollout
+from spotrelay.serving import reconcile, rollout, silence
 from spotrelay.serving.actions import StandBy
 from spotrelay.serving.observation import Observation
 
@@ -38,22 +39,25 @@ class Probing:
             if instance.address:
                 by_version[seen.rows.replicas[id_].version][instance.id] = instance.address
         addresses: dict[str, str] = {}
-        answering: set[str] = set()
+        answers = Answers()
+        serving = {instance.id for instance in watched.values()}
         for version, asked in by_version.items():
             try:
                 its = rollout.of_version(spec, seen.rows, version)
-                answering |= self._ports.prober.answering(its, asked)
+                answers |= self._ports.prober.ask(its, asked, serving & asked.keys())
             except PortError as error:  # nobody was asked: nobody is late for it
                 launching.note_failed(self._ports, "probe_failed", spec.service, error)
             else:
                 addresses |= asked
         if not addresses:
             return
+        answering = answers.answering
         self._ports.telemetry.record(
             "probed",
             service=spec.service,
             answering=sorted(answering),
             silent=sorted(addresses.keys() - answering),
+            refusing=sorted(answers.refusing),
         )
         now = self._ports.clock.now()
         if not (answering or watched or reconcile.late(spec, seen.rows, addresses, now)):
@@ -71,7 +75,7 @@ class Probing:
         prepared = [StandBy(r) for r in up if r.stands_by]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
-        heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
+        heard = silence.heard(spec, replace(rows, replicas=asked_rows), answers, now) if watched else []
         self._performer.perform(Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
 
     def measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:

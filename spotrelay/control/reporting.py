@@ -33,7 +33,7 @@ _COUNTED = {
     Adopt: Metric.ORPHANS_ADOPTED,
 }
 
-_FACTS = ("reason", "instance_id", "count")
+_FACTS = ("reason", "instance_id", "count", "refusals", "busy_since", "finished")
 """Of an action's fields, those that its log line has beside the replica's."""
 
 SHOWN_UNKNOWN = 10

@@ -21,6 +21,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
+from spotrelay.core.answers import Answers
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
@@ -361,10 +362,14 @@ class Loads(Protocol):
 class Prober(Protocol):
     """Whoever can reach the replicas' own addresses."""
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
-        """The instances (ID → private address) that answer the service's readiness probe with 200.
+    def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
+        """Send the service's readiness probe to these instances (ID → private address).
 
         All are asked at once; one that doesn't answer takes its time-out, and costs the others nothing.
+        Of those that are `serving` and don't answer in time, it asks what they have to do, if `spec.busy`.
+
+        Raises:
+            PortError: nobody could be asked.
         """
         ...
 

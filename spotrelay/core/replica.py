@@ -124,7 +124,14 @@ class Replica:
     """How many replicas its instance hosts, this one among them; see `core.slots`."""
     unhealthy_since: datetime | None = None
     silent_since: datetime | None = None
-    """Since when it doesn't answer the readiness probe, though it serves."""
+    """Since when it doesn't answer the readiness probe, though it serves. A proof that it is busy begins this
+    anew: see `serving.silence`."""
+    refusals: int = 0
+    """How often in a row it refused the readiness probe at once, as far as it matters."""
+    busy_since: datetime | None = None
+    """Since when it has been silent and proved to be busy."""
+    finished: float | None = None
+    """How many requests it had answered, by its own count, when it was last silent."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     max_price: float | None = None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
+from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.scaling import Scaling
@@ -105,6 +106,8 @@ class ServiceSettings:
     """A replica that isn't ready this long after its instance has booted has failed."""
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
+    busy: BusyEvidence | None = None
+    """How a replica that doesn't answer its probe proves that it is only busy; None: none can."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
     on_update: OnUpdate = OnUpdate.KEEP
     """A document that doesn't say it is of before roll-outs. The service file has another default."""
@@ -245,5 +248,6 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
     LaunchTemplate | None: lambda stored: LaunchTemplate(**stored) if stored else None,
     ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
+    BusyEvidence | None: lambda stored: BusyEvidence(**stored) if stored else None,
 }
 """Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""

@@ -46,12 +46,16 @@ LOOK_AGAIN_WITHIN_S = 5.0
 LAST_ONE_STAYS_S = 10.0
 """Before its instance ends the very last one in rotation leaves: a deregistration and the balancer's lag."""
 
+REFUSALS = 2
+"""Looks in a row, a minute apart, at which a replica refused its readiness probe: one error may be chance."""
+
 MISSING_S = 30.0
 """A replica that EC2 doesn't show, and the load balancer doesn't call healthy, for so long is gone. EC2 shows
 what it terminated for about an hour: that something is missing is strange, and not to be believed at once."""
 
 CREDIBLE_SHARE = 0.5
-"""If more of the ready replicas than this are missing at the same time, it is not believed."""
+"""If more of the ready replicas than this are missing at the same time, it is not believed. Nor is it that
+some refuse their probe, if fewer than this share of those wanted answer theirs."""
 
 BOOT_S = 120.0
 """What an instance with a large image and a GPU takes at most, about, until its first script runs. SkyServe's

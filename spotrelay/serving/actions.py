@@ -231,13 +231,25 @@ class NoteHealth(_OfReplica):
 
 @dataclass(frozen=True, slots=True)
 class NoteSilence(_OfReplica):
-    """It serves and no longer answers its readiness probe; `silent_since` is None when it does again."""
+    """It serves and no longer answers its readiness probe; `silent_since` is None when it does again.
+
+    The rest is what is known of why: see the fields of these names in `Replica`.
+    """
 
     silent_since: datetime | None
+    refusals: int = 0
+    busy_since: datetime | None = None
+    finished: float | None = None
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return replace(row, silent_since=self.silent_since)
+        return replace(
+            row,
+            silent_since=self.silent_since,
+            refusals=self.refusals,
+            busy_since=self.busy_since,
+            finished=self.finished,
+        )
 
 
 @dataclass(frozen=True, slots=True)

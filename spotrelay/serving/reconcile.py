@@ -15,7 +15,17 @@ from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import moves, projection, replacement, rollout, rotation, standby, strength, supersede
+from spotrelay.serving import (
+    moves,
+    projection,
+    replacement,
+    rollout,
+    rotation,
+    silence,
+    standby,
+    strength,
+    supersede,
+)
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -26,7 +36,6 @@ from spotrelay.serving.actions import (
     HoldBack,
     MarkReady,
     NoteHealth,
-    NoteSilence,
     NoteWarning,
     RaiseHighestId,
     Recount,
@@ -96,6 +105,7 @@ Stage = Callable[[ServiceSpec, Observation, datetime], Iterable[Action]]
 STAGES: tuple[Stage, ...] = (
     observed,
     warned,
+    silence.take_out,
     replacement.decide,
     supersede.decide,
     moves.give_up,
@@ -104,8 +114,9 @@ STAGES: tuple[Stage, ...] = (
     standby.keep,
     moves.decide,
 )
-"""What is so, what is lost, what replaces it, what else should be replaced, which moves come to nothing, what
-standbys bridge, how many there should be, how many stand by, and, where all is well, what moves."""
+"""What is so, what is lost, what refuses its probe, what replaces these, what else should be replaced, which
+moves come to nothing, what standbys bridge, how many there should be, how many stand by, and, where all is
+well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -168,15 +179,6 @@ def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
         if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
             watched[replica.id] = instance
     return watched
-
-
-def heard(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]:
-    """Note who serves and has just not answered the probe, or does again."""
-    return [
-        NoteSilence(replica, None if replica.instance_id in answering else now)
-        for replica in rows.replicas.values()
-        if replica.stays and (replica.instance_id in answering) == (replica.silent_since is not None)
-    ]
 
 
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:

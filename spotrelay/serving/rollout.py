@@ -211,6 +211,7 @@ def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
         # The function that asks is the deployed version's: without one nobody can be asked.
         readiness_probe=spec.readiness_probe and earlier.readiness_probe,
         initial_delay_s=earlier.initial_delay_s,
+        busy=earlier.busy,
     )
 
 

@@ -17,7 +17,8 @@ from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
-from spotrelay.aws.prober import MEASURE_TIMEOUT_S, FunctionProber
+from spotrelay.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
+from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ReadinessProbe
@@ -56,11 +57,42 @@ def test_the_service_s_prober_is_asked(functions: Stubber, clients: Clients) -> 
     }
     functions.add_response(
         "invoke",
-        {"StatusCode": 200, "Payload": _body('{"answering": ["i-2"]}')},
+        {"StatusCode": 200, "Payload": _body('{"answering": ["i-2"], "refusing": ["i-1"]}')},
         {"FunctionName": "spotrelay-probe-demo", "Payload": json.dumps(request)},
     )
     prober = FunctionProber(clients)
-    assert prober.answering(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}) == {"i-2"}
+    found = prober.ask(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}, {"i-1"})
+    assert found == Answers(frozenset({"i-2"}), frozenset({"i-1"}))
+
+
+def test_who_serves_is_asked_what_it_has_to_do(functions: Stubber, clients: Clients) -> None:
+    """In the same call, at its own port and the evidence's path: the function asks those that are silent."""
+    busy = BusyEvidence(limit=2, finished=("done",), ongoing=("running", "waiting"), path="/stats")
+    request = {
+        "urls": {
+            "i-1": "http://10.0.0.1:8081/v1/chat/completions",
+            "i-2": "http://10.0.0.2:8081/v1/chat/completions",
+        },
+        "post_data": {"max_tokens": 1},
+        "headers": {"x-key": "1"},
+        "timeout_s": 7,
+        "count": {
+            "urls": {"i-1": "http://10.0.0.1:8081/stats"},
+            "finished": ["done"],
+            "ongoing": ["running", "waiting"],
+            "timeout_s": COUNT_TIMEOUT_S,
+        },
+    }
+    answer = '{"answering": ["i-2"], "refusing": [], "work": {"i-1": [7.0, 3.0]}}'
+    functions.add_response(
+        "invoke",
+        {"StatusCode": 200, "Payload": _body(answer)},
+        {"FunctionName": "spotrelay-probe-demo", "Payload": json.dumps(request)},
+    )
+    found = FunctionProber(clients).ask(
+        replace(SPEC, busy=busy), {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}, {"i-1"}
+    )
+    assert found == Answers(frozenset({"i-2"}), work={"i-1": Work(7.0, 3.0)})
 
 
 def test_nobody_is_asked_who_may_be_heard_too_late(functions: Stubber, clients: Clients) -> None:
@@ -68,14 +100,14 @@ def test_nobody_is_asked_who_may_be_heard_too_late(functions: Stubber, clients: 
     deadline = Deadline(lambda: 0.0)
     deadline.begin(31)
     with pytest.raises(Unavailable, match="time is left"):
-        FunctionProber(clients, deadline).answering(SPEC, {"i-1": "10.0.0.1"})
+        FunctionProber(clients, deadline).ask(SPEC, {"i-1": "10.0.0.1"})
 
 
 def test_nobody_to_ask(functions: Stubber, clients: Clients) -> None:
     """Without a probe everybody is taken to answer, and without addresses nobody; neither takes a call."""
     prober = FunctionProber(clients)
-    assert prober.answering(replace(SPEC, readiness_probe=None), {"i-1": "10.0.0.1"}) == {"i-1"}
-    assert prober.answering(SPEC, {}) == frozenset()
+    assert prober.ask(replace(SPEC, readiness_probe=None), {"i-1": "10.0.0.1"}).answering == {"i-1"}
+    assert prober.ask(SPEC, {}) == Answers()
 
 
 def test_the_same_function_reads_what_replicas_have_to_do(functions: Stubber, clients: Clients) -> None:
@@ -124,7 +156,7 @@ def test_a_prober_that_fails_says_nothing_about_replicas(functions: Stubber, cli
         },
     )
     with pytest.raises(Unavailable, match=r"spotrelay-probe-demo: .*Task timed out"):
-        FunctionProber(clients).answering(SPEC, {"i-1": "10.0.0.1"})
+        FunctionProber(clients).ask(SPEC, {"i-1": "10.0.0.1"})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +180,7 @@ def test_a_prober_that_cannot_be_asked(
     """A throttled call is a throttle, a function that sleeps doesn't answer, a missing one is a mistake."""
     functions.add_client_error("invoke", code, "no", status)
     with pytest.raises(error):
-        FunctionProber(clients).answering(SPEC, {"i-1": "10.0.0.1"})
+        FunctionProber(clients).ask(SPEC, {"i-1": "10.0.0.1"})
 
 
 class Functions:
@@ -178,7 +210,7 @@ def test_many_are_asked_in_several_calls_at_the_same_time() -> None:
     """More instances than one function can hold connections to are asked by several, side by side."""
     functions = Functions(expected=3)
     prober = FunctionProber(Clients(cast("boto3.Session", functions)))
-    answering = prober.answering(SPEC, {f"i-{n}": "10.0.0.1" for n in range(1001)})
+    answering = prober.ask(SPEC, {f"i-{n}": "10.0.0.1" for n in range(1001)}).answering
     assert sorted(functions.sizes) == [1, 500, 500]
     assert answering == {f"i-{n}" for n in range(1, 1001, 2)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +21,7 @@ from spotrelay.control.notifying import Notifier
 from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.core import desired, timing
+from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.instances import Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
@@ -55,6 +56,7 @@ from spotrelay.serving import (
     rollout,
     rotation,
     scaling,
+    silence,
     standby,
     strength,
     supersede,
@@ -426,11 +428,45 @@ def silence_is_never_enough(*args: Any) -> bool:
     return False
 
 
-@mistake(reconcile, "heard", Rule.ROWS_MATCH_OBSERVATION)
-def who_is_silent_once_stays_so(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]:
+@mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, Rule.BUSY_STAYS)
+def who_is_silent_once_stays_so(
+    spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime
+) -> list[NoteSilence]:
     """That a replica answers its probe again is noted nowhere, and silence anew each time."""
-    silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answering]
+    silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answers.answering]
     return [NoteSilence(replica, now) for replica in silent]
+
+
+@broken_stage(silence.take_out, Rule.REFUSING_LEAVES)
+def who_refuses_stays(*args: Any) -> Iterator[Action]:
+    """A replica that refuses every request keeps the most of them until its successor serves."""
+    return iter(())
+
+
+@mistake(silence, "enough", Rule.REFUSING_LEAVES)
+def all_who_refuse_leave(spec: ServiceSpec) -> int:
+    """Where the probe is wrong for all of them, the rotation is emptied."""
+    return 0
+
+
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+def the_busy_are_replaced(*args: Any) -> bool:
+    """What a replica tells of its work is no reason to wait."""
+    return False
+
+
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+def busy_is_believed_for_ever(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
+    """A replica may say for as long as it likes that it is only busy."""
+    has_worked = replica.finished is not None and work.finished > replica.finished
+    return has_worked and work.ongoing >= busy.limit
+
+
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+def who_finishes_nothing_is_busy(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
+    """A replica is taken for busy while its queue is full, though its engine is dead."""
+    since = replica.busy_since or replica.silent_since or now
+    return work.ongoing >= busy.limit and now - since < seconds(busy.longest_s)
 
 
 @broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED)

@@ -233,7 +233,7 @@ def test_probes_that_fail_end_no_tick(error: PortError) -> None:
     world.fleet.run()
     world.clock.advance(61)
     world.prober.silent = {f"i-{n:017x}" for n in (1, 2, 3)}
-    world.refuse("prober.answering", error, times=2)
+    world.refuse("prober.ask", error, times=2)
     controller.tick("demo")
     controller.tick("demo")
     assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 3

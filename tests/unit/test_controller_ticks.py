@@ -10,6 +10,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.answers import BusyEvidence, Work
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -232,7 +233,7 @@ def test_who_serves_is_asked_by_the_minute_s_tick() -> None:
     settle(world, controller)
     world.calls.clear()
     controller.tick("demo", serving=world.clock.now())
-    assert "prober.answering" not in world.calls
+    assert "prober.ask" not in world.calls
     world.prober.silent = {instance_of(active(world)[0])}
     controller.tick("demo")
     assert [r.silent_since for r in active(world)] == [world.clock.now(), None]
@@ -246,6 +247,49 @@ def test_who_serves_is_asked_by_the_minute_s_tick() -> None:
     assert [r.id for r in active(world)] == [2, 3]
 
 
+def test_who_refuses_leaves_at_the_second_look_and_is_replaced() -> None:
+    """Within two minutes instead of a cold start later; and nobody leaves while all refuse."""
+    probe = ReadinessProbe("/", {}, failure_threshold_s=600)
+    world = world_of(replace(demo_spec(replicas=3), readiness_probe=probe))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    everybody = {instance_of(r) for r in active(world)}
+    world.prober.refusing = set(everybody)
+    for _ in range(3):
+        controller.tick("demo")
+        world.clock.advance(60)
+    assert in_rotation(world) == everybody
+    first = min(everybody)
+    world.prober.refusing = {first}
+    controller.tick("demo")
+    controller.tick("demo")
+    assert in_rotation(world) == everybody - {first}
+    assert [r.replaces for r in active(world) if not r.is_fallback] == [None, None, 1]
+    settle(world, controller)
+    assert len(in_rotation(world)) == 3
+
+
+def test_who_is_busy_stays_for_as_long_as_it_proves_it() -> None:
+    """Its count rises: it is kept, and its log line says so. Once it doesn't, the old rule holds."""
+    probe = ReadinessProbe("/", {}, failure_threshold_s=180)
+    busy = BusyEvidence(limit=2, finished=("done",), ongoing=("running",), longest_s=1800)
+    world = world_of(replace(demo_spec(replicas=1), readiness_probe=probe, busy=busy))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    (one,) = (instance_of(r) for r in active(world))
+    world.prober.silent = {one}
+    for done in range(10):
+        world.prober.work[one] = Work(done, 3)
+        controller.tick("demo")
+        world.clock.advance(60)
+    assert [r.id for r in active(world)] == [1]
+    assert any(kind == "NoteSilence" and said.get("busy_since") for kind, said in world.telemetry.records)
+    for _ in range(4):
+        controller.tick("demo")
+        world.clock.advance(60)
+    assert [r.replaces for r in active(world)] == [None, 1]
+
+
 def test_who_has_no_address_yet_is_not_asked() -> None:
     """EC2 may show an instance a moment before its address: the probe waits for that, and no tick fails."""
     world = world_of(replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {})))
@@ -256,7 +300,7 @@ def test_who_has_no_address_yet_is_not_asked() -> None:
     controller.tick("demo")
     controller.tick("demo")
     assert [r.state for r in active(world)] == [ReplicaState.STARTING]
-    assert "prober.answering" not in world.calls
+    assert "prober.ask" not in world.calls
 
 
 def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
@@ -401,7 +445,7 @@ def test_a_replica_that_waits_for_admission_is_looked_at_afresh() -> None:
     rival = Controller(world.ports())
     signals = warn(world, active(world)[0])
     world.fleet.interrupted.clear()
-    world.meddle("prober.answering", lambda *_: rival.handle(signals))
+    world.meddle("prober.ask", lambda *_: rival.handle(signals))
     controller.tick("demo")
     (other,) = [r for r in active(world) if r.id == 2]
     assert in_rotation(world) == {instance_of(other)}

@@ -48,7 +48,7 @@ def test_the_warning_of_one_that_drains_counts() -> None:
     assert world.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 1
 
 
-@pytest.mark.parametrize("call", ["store.cool", "prober.answering"])
+@pytest.mark.parametrize("call", ["store.cool", "prober.ask"])
 def test_what_is_refused_counts_though_nothing_depends_on_it(call: str) -> None:
     """Nothing else fails with it: without the alarm nobody would ever know that a permission is missing."""
     spec = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}), on_warning=OnWarning.LEAVE)

@@ -279,3 +279,37 @@ def test_a_page_of_the_size_that_is_read_is_read(serve: Callable[..., str]) -> N
     answer = measure(urls)
     assert answer["ongoing"] == {"i-0": 19.0}
     assert f"of {probe.MAX_METRICS_BYTES} bytes at most" in answer["unknown"]["i-1"]
+
+
+# What a silent replica has done.
+
+
+def worked(urls: Mapping[str, str], pages: Mapping[str, str], timeout_s: float = 2.0) -> dict[str, Any]:
+    """Probe these, and ask those that are silent what they have done."""
+    count = {
+        "urls": pages,
+        "finished": ["vllm:generation_tokens_total"],
+        "ongoing": [RUNNING, WAITING],
+        "timeout_s": timeout_s,
+    }
+    return probe.handler({"urls": urls, "timeout_s": 0.3, "count": count}, object())
+
+
+def test_who_is_silent_is_asked_what_it_has_done(serve: Callable[..., str]) -> None:
+    """In the same invocation; not who answers, refuses, or isn't to be asked. Tokens may be many."""
+    told = page(VLLM + b"vllm:generation_tokens_total 123456789012\n")
+    urls = {"ready": serve(page(b"")), "refuses": serve(b"HTTP/1.1 500 Oh\r\n\r\n")}
+    urls |= {"silent": serve(9.0), "starts": serve(9.0)}
+    asked: list[bytes] = []
+    pages = {id_: serve(told, heard=asked) for id_ in ("ready", "refuses", "silent")}
+    answer = worked(urls, pages)
+    assert answer["work"] == {"silent": [123456789012.0, 19.0]}
+    assert (answer["answering"], answer["refusing"], len(asked)) == (["ready"], ["refuses"], 1)
+
+
+def test_who_does_not_tell_all_tells_nothing(serve: Callable[..., str]) -> None:
+    """A page without one of the two, a number that is none, no answer at all: no evidence."""
+    urls = {f"i-{n}": serve(9.0) for n in range(4)}
+    told = [page(VLLM), page(VLLM + b"vllm:generation_tokens_total NaN\n"), b"", 9.0]
+    pages = {id_: serve(part) for id_, part in zip(urls, told, strict=True)}
+    assert worked(urls, pages, 0.5)["work"] == {}

@@ -148,7 +148,7 @@ def sent(**event: Any) -> str:
             {"urls": {"i-1": url_of(listener)}, "timeout_s": PATIENCE_S, **event}, object()
         )
         thread.join()
-    assert answer == {"answering": ["i-1"]}
+    assert answer == {"answering": ["i-1"], "refusing": []}
     return heard[0].decode()
 
 
@@ -298,6 +298,48 @@ def test_a_server_that_keeps_the_connection_is_judged_by_what_it_sent(serve: Ser
 
     urls = {"i-1": serve(stays(GOOD)), "i-2": serve(stays(GOOD[:-1]))}
     assert ask(urls, ENOUGH_S) == ["i-1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_refusal"),
+    [
+        (b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n", True),
+        (b"", True),
+        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", False),
+        (b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n", False),
+        (b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /\r\n\r\n", False),
+        (b"HTTP/1.1 500", False),
+        (b"nonsense", False),
+        (GOOD, False),
+    ],
+)
+def test_an_error_is_a_refusal_unless_it_is_about_load(serve: Serve, answer: bytes, is_refusal: bool) -> None:
+    """An error, or a connection that is closed without a word. What is only slow refuses nothing."""
+    event = {"post_data": {"max_tokens": 1}, "timeout_s": ENOUGH_S}
+    said = probe.handler({"urls": {"i-1": serve(says(answer))}, **event}, object())
+    assert said == {"answering": ["i-1"] * (answer == GOOD), "refusing": ["i-1"] * is_refusal}
+
+
+def test_who_is_silent_or_not_there_at_all(listen: Listen) -> None:
+    """Silence until the deadline is no refusal; a port where nobody listens is one."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        urls = {"silent": url_of(listen()), "closed": url_of(closed)}
+    said = probe.handler({"urls": urls, "post_data": {"max_tokens": 1}, "timeout_s": SHORT_S}, object())
+    assert said == {"answering": [], "refusing": ["closed"]}
+
+
+def test_what_goes_wrong_with_one_replica_is_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the error is: the others' answers count."""
+
+    async def answer(of: Any, *_: object) -> tuple[bytes, bool]:
+        if of[0][1] == 1:
+            raise RuntimeError("a bug")
+        return GOOD, True
+
+    monkeypatch.setattr(probe, "_answer", answer)
+    urls = {"i-1": "http://127.0.0.1:1/", "i-2": "http://127.0.0.1:2/"}
+    assert probe.handler({"urls": urls, "timeout_s": 1}, object()) == {"answering": ["i-2"], "refusing": []}
 
 
 def test_a_connection_that_is_reset_is_no_answer(serve: Serve) -> None:

@@ -27,7 +27,6 @@ from spotrelay.serving.actions import (
     Launch,
     MarkReady,
     NoteHealth,
-    NoteSilence,
     NoteWarning,
     Register,
     Replace,
@@ -67,13 +66,14 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
     [
         (1, [Replace]),
         (2, [Replace]),
-        (3, [Request]),
+        (3, [Replace]),
         (4, [Request]),
         (5, [Request]),
         (6, [Request]),
-        (7, []),
+        (7, [Request]),
         (8, []),
         (9, []),
+        (10, []),
     ],
 )
 def test_a_stage_sees_what_those_before_it_did(
@@ -249,14 +249,6 @@ def test_who_serves_is_asked_again() -> None:
         probe = ReadinessProbe("/", {}, failure_threshold_s=threshold_s)
         assert list(reconcile.watched(replace(spec, readiness_probe=probe), seen)) == asked
     assert not reconcile.watched(spec, seen)
-
-
-def test_silence_is_noted_once() -> None:
-    """With its beginning, and its end."""
-    well, silent = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.READY, silent_since=NOW)
-    rows = rows_of(well, silent, a_replica(3, ReplicaState.STARTING))
-    assert reconcile.heard(rows, {"i-1"}, NOW) == []
-    assert reconcile.heard(rows, {"i-2"}, NOW) == [NoteSilence(well, NOW), NoteSilence(silent, None)]
 
 
 def test_a_replica_that_never_becomes_ready_has_failed() -> None:

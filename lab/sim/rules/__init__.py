@@ -144,6 +144,14 @@ class Rule(StrEnum):
         "A replica that is unhealthy for a minute, recommended to leave or of an old version is replaced "
         "before it goes: unhealthy ones first, `surge` at a time, and recommended ones all at once"
     )
+    REFUSING_LEAVES = (
+        "A replica that refuses its probe at two looks in a row leaves while half of those desired, "
+        "and one at least, answer theirs, and stays while fewer do"
+    )
+    BUSY_STAYS = (
+        "A silent replica isn't replaced while its own count of finished requests rises and it is full, "
+        "for as long as the service allows, and no longer"
+    )
     CHANGED_AT_ONCE = (
         "Where all replicas change at once, the new ones enter the rotation together, and the old ones leave "
         "it together once as many new ones serve"

@@ -342,14 +342,34 @@ class Checker:
                 continue
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
-                    self.report(
-                        Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason}), {staying} others serve"
-                    )
+                    self._check_departure_below(invocation, row, after, documents)
             elif not self._may_leave(row.warned_at, staying, serving, documents):
                 self.report(
                     Rule.WARNED_SERVES_WHILE_NEEDED,
                     f"{row}, warned {row.warned_at}, leaves, {staying} others serve",
                 )
+
+    def _check_departure_below(
+        self,
+        invocation: Invocation,
+        row: Replica,
+        after: Mapping[int, Replica],
+        documents: Sequence[ServiceSpec],
+    ) -> None:
+        """Fewer than desired are left: does it refuse its probe, while enough others answer theirs?"""
+        if row.reason != "refuses its readiness probe":
+            self.report(Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason})")
+            return
+        health = invocation.health or {}
+        answering = sum(
+            r.silent_since is None
+            and health.get(r.instance_id or "") is TargetState.HEALTHY
+            and r.id in after
+            and after[r.id].stays
+            for r in invocation.loaded.values()
+        )
+        if not any(limits.is_enough_answering(spec, answering) for spec in documents):
+            self.report(Rule.REFUSING_LEAVES, f"{row} is taken out, and {answering} others answer")
 
     def _as_seen(self, row: Replica) -> Replica:
         is_well = row.unhealthy_since and self.cloud.serves(self.cloud.instances[row.instance_id or ""])

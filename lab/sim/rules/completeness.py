@@ -14,6 +14,7 @@ from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
+from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -36,6 +37,8 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     for instance in _orphans(view):
         view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
     check_after_tick(view, view.spec)
+    check_silence_noted(view)
+    _check_refusing(view, view.spec)
     check_resumed(view, view.spec)
     moves.check_after_tick(view)
     _check_needless_replicas(view, view.spec)
@@ -214,6 +217,17 @@ def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> None:
             is_counted = row.service not in view.checker.damaged  # else the count is unknown
             if is_counted and limits.is_enough(spec, others):
                 view.report(Rule.TICK_COMPLETE, f"{row} serves on, and {others} others serve")
+
+
+def _check_refusing(view: InvocationView, spec: ServiceSpec) -> None:
+    """Did those leave that refuse their probe, while enough others answer theirs?"""
+    known = view.rows.replicas.values()
+    answering = [r for r in known if r.stays and r.silent_since is None and stays_in(r, view.now)]
+    if not limits.is_enough_answering(spec, sum(view.target(r) is TargetState.HEALTHY for r in answering)):
+        return
+    for row in view.unchanged_rows():
+        if row.stays and row.refusals >= limits.REFUSALS:
+            view.report(Rule.REFUSING_LEAVES, f"{row} refuses its probe, and {len(answering)} others answer")
 
 
 def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) -> None:

@@ -80,6 +80,15 @@ def silent_from(row: Replica, spec: ServiceSpec) -> float | None:
     return time_of(row.silent_since) + probe.failure_threshold_s
 
 
+REFUSALS = 2
+"""A replica that refuses its probe at so many looks in a row leaves, if enough others answer theirs."""
+
+
+def is_enough_answering(spec: ServiceSpec, answering: int) -> bool:
+    """Whether so many answer that others may leave, because they refuse their probe."""
+    return answering >= 1 and 2 * answering >= spec.replicas
+
+
 FALLBACK_UNHEALTHY_S = 180.0
 """A fallback gets no replacement, and is given up after three minutes."""
 

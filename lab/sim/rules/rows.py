@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
@@ -111,15 +113,51 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
 def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """Does the row say since when its replica has been asked in vain?"""
     since, invocation = row.silent_since, view.invocation
-    if since == old.silent_since:
+    if _silence(row) == _silence(old):
         return
-    was_asked = row.instance_id in invocation.probed
-    is_silent = row.instance_id in invocation.silent
-    if since is not None:
-        is_new = old.silent_since is None and time_of(since) >= invocation.began_at - SKEW_S
-        is_silent = is_silent and is_new and time_of(since) <= commit.at + SKEW_S
-    if not was_asked or is_silent is not (since is not None):
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: silent since {since}, not {old.silent_since}")
+    answers, id_ = invocation.answers, row.instance_id or ""
+    if id_ not in invocation.probed or id_ in answers.answering:
+        is_right = id_ in answers.answering and _silence(row) == (None, 0, None, None)
+    else:
+        is_new = since is not None and invocation.began_at - SKEW_S <= time_of(since) <= commit.at + SKEW_S
+        may_begin = old.silent_since is None or _is_excused(view, old)
+        is_right = since is not None and (is_new if may_begin else since == old.silent_since)
+        refused = min(old.refusals + 1, limits.REFUSALS)
+        is_right = is_right and row.refusals == (refused if id_ in answers.refusing else 0)
+    if not is_right:
+        is_anew = None not in (since, old.silent_since) and row.refusals == 0
+        rule = Rule.BUSY_STAYS if is_anew else Rule.ROWS_MATCH_OBSERVATION
+        view.report(rule, f"{row}: silent {_silence(row)}, not {_silence(old)}")
+
+
+def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float | None]:
+    """What a row says of its replica's silence."""
+    return row.silent_since, row.refusals, row.busy_since, row.finished
+
+
+def _is_excused(view: InvocationView, old: Replica) -> bool:
+    """Whether a silent replica showed just now that it is busy, and may still be."""
+    work = view.invocation.answers.work.get(old.instance_id or "")
+    busy = view.spec.busy if view.spec else None
+    if work is None or busy is None or old.finished is None or old.silent_since is None:
+        return False
+    since = time_of(old.busy_since or old.silent_since)
+    is_over = view.checker.scheduler.now - since >= busy.longest_s
+    return work.finished > old.finished and work.ongoing >= busy.limit and not is_over
+
+
+def check_silence_noted(view: InvocationView) -> None:
+    """A tick asked replicas that serve: does each row say what it answered?"""
+    for row in view.unchanged_rows():
+        if not row.stays or row.instance_id not in view.invocation.probed:
+            continue
+        if _is_excused(view, row):
+            view.report(Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}")
+        is_silent = row.instance_id in view.invocation.silent
+        is_refusal = row.instance_id in view.invocation.answers.refusing
+        is_right = is_silent is (row.silent_since is not None)
+        if not is_right or (is_refusal and row.refusals < limits.REFUSALS):
+            view.report(Rule.TICK_COMPLETE, f"{row} was asked, and its row says {_silence(row)}")
 
 
 def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
@@ -185,6 +223,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     is_right = (
         _is_true_of_standby(row, old, reason)
         or is_true_of_move(row, old, commit.before.replicas, reason)
+        or (reason == "refuses its readiness probe" and old.stays and old.refusals >= limits.REFUSALS)
         or _is_true_reason(view, commit, row, old, reason)
     )
     if reason != row.reason:

@@ -1,0 +1,84 @@
+"""Replicas that serve, pass their health checks, and don't answer the readiness probe.
+
+One that answers nothing in time is replaced after the service file's time, and serves on until then: it may
+only be slow. Two kinds are told apart from it:
+
+- One that *refuses*: it answers at once, with an error. Having the fewest requests outstanding, it gets the
+  most new ones, and fails them. It leaves the rotation at once, while enough others answer.
+- One that is *busy*: the probe waits behind real requests. Replacing it would give the others more to do, and
+  the next one would fall silent. Its health check proves nothing, as it may answer for hours while the engine
+  is dead. Its own count of finished requests does, where it rises while as many wait as it can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from math import ceil
+
+from spotrelay.core import timing
+from spotrelay.core.answers import Answers, BusyEvidence, Work
+from spotrelay.core.instances import TargetState
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rollout
+from spotrelay.serving.actions import Drain, NoteSilence
+from spotrelay.serving.observation import Observation
+
+REFUSES = "refuses its readiness probe"
+"""Why such a replica leaves."""
+
+
+def heard(spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime) -> list[NoteSilence]:
+    """Note which of those that serve have just not answered, or do again."""
+    noted = (
+        _noted(rollout.of_version(spec, rows, replica.version).busy, replica, answers, now)
+        for replica in rows.replicas.values()
+        if replica.stays
+    )
+    return [note for note in noted if note.after(note.replica, now) != note.replica]
+
+
+def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drain]:
+    """Have those leave that refuse their probe, while enough others answer theirs.
+
+    What leaves gives no answer, so nothing is lost by it; and its replacement is requested by the same tick.
+    If most refuse at the same time, the probe is wrong sooner than they are.
+    """
+    answering = sum(
+        r.stays and r.silent_since is None and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
+        for r in seen.known
+    )
+    if answering < enough(spec):
+        return
+    for replica in seen.known:
+        if replica.stays and replica.refusals >= timing.REFUSALS:
+            yield Drain(replica, REFUSES)
+
+
+def enough(spec: ServiceSpec) -> int:
+    """How many must answer their probe for others to leave that refuse it: half of those wanted, or one."""
+    return max(ceil(spec.replicas * timing.CREDIBLE_SHARE), 1)
+
+
+def _noted(busy: BusyEvidence | None, replica: Replica, answers: Answers, now: datetime) -> NoteSilence:
+    if replica.instance_id in answers.answering:
+        return NoteSilence(replica, None)
+    since = replica.silent_since or now
+    if replica.instance_id in answers.refusing:
+        return NoteSilence(replica, since, refusals=min(replica.refusals + 1, timing.REFUSALS))
+    work = answers.work.get(replica.instance_id or "")
+    if busy is None or work is None:
+        return NoteSilence(replica, since, busy_since=replica.busy_since, finished=replica.finished)
+    if _is_busy(busy, replica, work, now):
+        return NoteSilence(replica, now, busy_since=replica.busy_since or since, finished=work.finished)
+    return NoteSilence(replica, since, busy_since=replica.busy_since, finished=work.finished)
+
+
+def _is_busy(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
+    """Whether it has finished requests since it was last silent, is full, and may say so still."""
+    has_worked = replica.finished is not None and work.finished > replica.finished
+    busy_since = replica.busy_since or replica.silent_since or now
+    return has_worked and work.ongoing >= busy.limit and now - busy_since < seconds(busy.longest_s)

@@ -1,0 +1,153 @@
+"""Replicas that serve and don't answer their probe: hung, refusing, or busy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay.core import timing
+from spotrelay.core.answers import Answers, BusyEvidence, Work
+from spotrelay.core.instances import TargetState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.timing import seconds
+from spotrelay.serving import reconcile, silence
+from spotrelay.serving.actions import Action, Drain, NoteSilence, Replace
+from tests.examples import demo_spec
+from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
+
+READY = ReplicaState.READY
+BUSY = BusyEvidence(limit=3, finished=("done",), ongoing=("running",), longest_s=600)
+PROBED = replace(
+    demo_spec(replicas=3), readiness_probe=ReadinessProbe("/", {}, failure_threshold_s=180), busy=BUSY
+)
+BEFORE = NOW - seconds(60)
+
+
+def heard(*replicas: Replica, **answers: Any) -> list[NoteSilence]:
+    """What is noted of them after such answers."""
+    return silence.heard(PROBED, rows_of(*replicas), Answers(**answers), NOW)
+
+
+def test_silence_is_noted_once() -> None:
+    """With its beginning, and its end; a replica that doesn't serve has none."""
+    well, silent = a_replica(1, READY), a_replica(2, READY, silent_since=BEFORE)
+    others = a_replica(3, ReplicaState.STARTING), a_replica(4, READY, warned_at=NOW)
+    assert heard(well, silent, *others, answering=frozenset({"i-1"})) == []
+    noted = heard(well, silent, *others, answering=frozenset({"i-2"}))
+    assert noted == [NoteSilence(well, NOW), NoteSilence(silent, None)]
+
+
+# Refusing.
+
+
+def test_refusals_in_a_row_are_counted() -> None:
+    """Up to as many as matter; an answer ends them, and so does silence: that is no refusal."""
+    row = a_replica(1, READY)
+    for count in (1, timing.REFUSALS):
+        (noted,) = heard(row, refusing=frozenset({"i-1"}))
+        assert (noted.refusals, noted.silent_since) == (count, NOW)
+        row = noted.after(row, NOW)
+    assert heard(row, refusing=frozenset({"i-1"})) == [], "nothing more to note"
+    assert heard(row) == [NoteSilence(row, NOW)]
+    assert heard(row, answering=frozenset({"i-1"})) == [NoteSilence(row, None)]
+
+
+def refusing(id_: int, refusals: int = timing.REFUSALS, **facts: Any) -> Replica:
+    """One that has refused its probe."""
+    return a_replica(id_, READY, silent_since=BEFORE, refusals=refusals, **facts)
+
+
+def decide(*replicas: Replica, wanted: int = 3, health: TargetState = TargetState.HEALTHY) -> list[Action]:
+    """The tick's decision while the load balancer says this of all that are ready."""
+    seen = seen_of(
+        *replicas,
+        instances=[an_instance(r.id) for r in replicas],
+        health={r.id: health for r in replicas if r.state is READY},
+    )
+    return reconcile.decide(replace(PROBED, replicas=wanted, on_demand_fallback=False), seen, NOW)
+
+
+def test_one_that_refuses_leaves_at_once_while_others_answer() -> None:
+    """Having the fewest requests outstanding it would get the most. Its replacement comes with it."""
+    row = refusing(1)
+    actions = decide(row, a_replica(2, READY), a_replica(3, READY))
+    assert actions[0] == Drain(row, silence.REFUSES)
+    assert [a.reason for a in actions if isinstance(a, Replace)] == [silence.REFUSES]
+
+
+def test_one_refusal_is_chance() -> None:
+    """After the first look it stays."""
+    assert decide(refusing(1, refusals=1), a_replica(2, READY), a_replica(3, READY)) == []
+
+
+@pytest.mark.parametrize(
+    ("answering", "wanted", "leaves"),
+    [(0, 1, False), (1, 1, True), (1, 2, True), (1, 3, False), (2, 3, True), (2, 4, True), (2, 5, False)],
+)
+def test_it_stays_where_most_refuse(answering: int, wanted: int, *, leaves: bool) -> None:
+    """Then the probe is wrong sooner than they are: half of those wanted must answer, and one at least."""
+    well = [a_replica(id_, READY) for id_ in range(1, answering + 1)]
+    ill = [refusing(id_) for id_ in range(answering + 1, max(wanted, answering + 1) + 1)]
+    assert any(isinstance(a, Drain) for a in decide(*well, *ill, wanted=wanted)) == leaves
+
+
+def test_who_answers_is_who_serves() -> None:
+    """One that is silent, warned, or not healthy to the load balancer is no reason for another to leave."""
+    row = refusing(1)
+    for other in (
+        a_replica(2, READY, silent_since=NOW),
+        a_replica(2, READY, warned_at=NOW),
+        a_replica(2, ReplicaState.STARTING),
+    ):
+        assert Drain(row, silence.REFUSES) not in decide(row, other, wanted=2)
+    both = row, a_replica(2, READY)
+    assert Drain(row, silence.REFUSES) not in decide(*both, wanted=2, health=TargetState.UNHEALTHY)
+
+
+# Busy.
+
+
+def test_a_busy_one_is_silent_anew_each_time_it_proves_it() -> None:
+    """It has finished something since the last look, and is full; when that began is kept, and the count."""
+    first = a_replica(1, READY)
+    (noted,) = heard(first, work={"i-1": Work(40, 3)})
+    assert noted == NoteSilence(first, NOW, finished=40)
+    row = a_replica(1, READY, silent_since=BEFORE, finished=40)
+    assert heard(row, work={"i-1": Work(41, 3)}) == [NoteSilence(row, NOW, busy_since=BEFORE, finished=41)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "work"),
+    [
+        ({"finished": 40}, Work(40, 9)),
+        ({"finished": 40}, Work(41, 2)),
+        ({"finished": 40}, Work(1, 9)),
+        ({"finished": 40}, None),
+        ({}, Work(41, 9)),
+        ({"finished": 40, "busy_since": NOW - seconds(600)}, Work(41, 9)),
+    ],
+    ids=["an engine that is dead", "not full", "restarted", "unknown", "the first look", "for too long"],
+)
+def test_without_evidence_silence_goes_on(facts: dict[str, Any], work: Work | None) -> None:
+    """Nothing finished, nothing to do, nothing told, or for too long: the old rule holds."""
+    row = a_replica(1, READY, silent_since=BEFORE, **facts)
+    (after,) = [n.after(row, NOW) for n in heard(row, work={"i-1": work} if work else {})] or [row]
+    assert after.silent_since == BEFORE
+    assert after.busy_since == facts.get("busy_since")
+    assert after.finished == (work.finished if work else 40)
+
+
+def test_an_answer_ends_it() -> None:
+    """Nothing of it is left for the next time."""
+    row = a_replica(1, READY, silent_since=NOW, busy_since=BEFORE, finished=40)
+    assert heard(row, answering=frozenset({"i-1"})) == [NoteSilence(row, None)]
+
+
+def test_a_service_without_evidence_has_no_busy_ones() -> None:
+    """Whatever its replicas tell."""
+    row = a_replica(1, READY, silent_since=BEFORE, finished=40)
+    spec = replace(PROBED, busy=None)
+    assert silence.heard(spec, rows_of(row), Answers(work={"i-1": Work(41, 9)}), NOW) == []

@@ -1,4 +1,7 @@
-"""Stable Diffusion XL over HTTP: POST /v1/images/generations draws, GET /health tells that it is there."""
+"""Stable Diffusion XL over HTTP: POST /v1/images/generations draws, GET /health tells that it is there.
+
+GET /metrics tells how many images it has drawn, and how many requests it has: services/sdxl.yaml, `busy`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,15 @@ STEPS, MOST_STEPS = 30, 100
 TURN = threading.Lock()
 """One image at a time: a GPU that draws two takes twice as long for both."""
 
+COUNTING = threading.Lock()
+COUNTS = {"sdxl_images_total": 0, "sdxl_requests": 0}
+
+
+def count(name: str, more: int) -> None:
+    """Add to what /metrics tells."""
+    with COUNTING:
+        COUNTS[name] += more
+
 
 def load() -> Any:
     """The model, on the GPU."""
@@ -34,8 +46,11 @@ class Handler(BaseHTTPRequestHandler):
     pipeline: Any
 
     def do_GET(self) -> None:
-        """`/health`."""
-        self._answer(200 if self.path == "/health" else 404, {})
+        """`/health` and `/metrics`."""
+        if self.path == "/metrics":
+            self._send(200, "text/plain; version=0.0.4", "".join(f"{n} {c}\n" for n, c in COUNTS.items()))
+        else:
+            self._answer(200 if self.path == "/health" else 404, {})
 
     def do_POST(self) -> None:
         """`prompt`, and `steps` if another number than 30."""
@@ -48,16 +63,24 @@ class Handler(BaseHTTPRequestHandler):
         if not 1 <= steps <= MOST_STEPS:
             self._answer(400, {"error": f"expected 1 to {MOST_STEPS} steps, got {steps}"})
             return
-        with TURN:
-            image = self.pipeline(prompt=prompt, num_inference_steps=steps).images[0]
+        count("sdxl_requests", 1)
+        try:
+            with TURN:
+                image = self.pipeline(prompt=prompt, num_inference_steps=steps).images[0]
+            count("sdxl_images_total", 1)
+        finally:
+            count("sdxl_requests", -1)
         png = io.BytesIO()
         image.save(png, format="PNG")
         self._answer(200, {"data": [{"b64_json": base64.b64encode(png.getvalue()).decode()}]})
 
     def _answer(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
+        self._send(status, "application/json", json.dumps(content))
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -249,6 +249,11 @@ def _note(replica: Replica) -> str:
         words.append("EC2 takes it back")
     elif replica.state is ReplicaState.DRAINING:
         words.append(replica.reason)
+    if replica.stays and replica.silent_since:
+        is_refusing, is_busy = replica.refusals > 0, replica.busy_since is not None
+        words.append(
+            "refuses its probe" if is_refusing else "busy" if is_busy else "doesn't answer its probe"
+        )
     if replica.is_fallback:
         words.append("fallback")
     if replica.is_adopted:

@@ -11,3 +11,6 @@ fewest that ELB offers."""
 
 LEAST_FAILURE_THRESHOLD_S = 60
 """Replicas that serve are asked once a minute."""
+
+LEAST_FAILURE_THRESHOLD_IF_BUSY_S = 120
+"""Whether one that doesn't answer is busy takes a second look to tell."""

@@ -22,7 +22,11 @@ from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.file_fields import with_registry
 from spotrelay.service.inputs import NOTHING, Inputs
-from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
+from spotrelay.service.limits import (
+    LEAST_FAILURE_THRESHOLD_IF_BUSY_S,
+    LEAST_FAILURE_THRESHOLD_S,
+    MAX_PROBE_TIMEOUT_S,
+)
 from spotrelay.service.model import Service
 from spotrelay.service.resources import port_findings
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
@@ -115,6 +119,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         )
     policy = section.replica_policy
     settings["scaling"] = scaling.compiled(file.name, file.replicas, policy, own.scaling, types)
+    settings["busy"] = own.busy.compiled if own.busy else None
     settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
     volume = disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate)
@@ -130,7 +135,10 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
                 probe.post_data,
                 min(probe.timeout_seconds, MAX_PROBE_TIMEOUT_S),
                 probe.headers,
-                max(probe.consecutive_failure_threshold_timeout, LEAST_FAILURE_THRESHOLD_S),
+                max(
+                    probe.consecutive_failure_threshold_timeout,
+                    LEAST_FAILURE_THRESHOLD_IF_BUSY_S if own.busy else LEAST_FAILURE_THRESHOLD_S,
+                ),
             )
     return Service(
         **settings,

@@ -31,6 +31,12 @@ VLLM_METRICS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _METRIC_NAME = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
 """As the Prometheus text format has it, without labels: all of them are summed."""
 
+MetricNames = list[Annotated[str, Field(pattern=_METRIC_NAME, max_length=200)]]
+
+METRICS_PATH = Field(
+    default="/metrics", pattern=r"^/[\x21-\x7e]*$", max_length=1024, description="a path such as /metrics"
+)
+
 LONGEST_DELAY_S = 86_400
 
 _REPLICAS = f"a whole number from 0 to {MAX_REPLICAS}"
@@ -141,15 +147,13 @@ class OngoingSection(_Fields):
     target_per_replica: float = Field(
         gt=0, allow_inf_nan=False, description="how many requests a replica is to have, more than 0"
     )
-    metric: list[Annotated[str, Field(pattern=_METRIC_NAME, max_length=200)]] = Field(
+    metric: MetricNames = Field(
         default_factory=lambda: [*VLLM_METRICS],
         min_length=1,
         max_length=MAX_ONGOING_METRICS,
         description=f"a list of 1 to {MAX_ONGOING_METRICS} names of the server's metrics, without labels",
     )
-    path: str = Field(
-        default="/metrics", pattern=r"^/[\x21-\x7e]*$", max_length=1024, description="a path such as /metrics"
-    )
+    path: str = METRICS_PATH
 
     @property
     def compiled(self) -> OngoingTarget:

@@ -24,6 +24,7 @@ from spotrelay.service import brought, eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.draft import Dialect
 from spotrelay.service.environment import PARAMETER_NAME
+from spotrelay.service.evidence import BusySection
 from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
 from spotrelay.service.files import FileMount, GitRepository
 from spotrelay.service.requirements import (
@@ -343,6 +344,7 @@ class SpotRelaySection(Fields):
     )
 
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
+    busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")
 
     @property

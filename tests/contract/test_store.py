@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import (
@@ -74,6 +75,9 @@ def test_rows_come_back_as_written(store: Store) -> None:
         rebalance_at=NOW + seconds(8),
         is_adopted=True,
         silent_since=NOW + seconds(7.5),
+        refusals=2,
+        busy_since=NOW + seconds(7.25),
+        finished=123456789012.0,
         lost_at=NOW + seconds(6.5),
         max_price=0.3125,
         min_score=5,
@@ -459,6 +463,7 @@ OTHER_SPEC = ServiceSpec(
     use_spot=False,
     instance_types=("g6.xlarge", "g5.xlarge"),
     ordered=True,
+    busy=BusyEvidence(limit=2, finished=("done",), ongoing=("running",), path="/stats", longest_s=60),
     subnets={"subnet-c": "eu-west-1c"},
     launch_template_id="lt-2",
     target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from lambdas import probe
 from spotrelay.service import load
 
 ROOT = Path(__file__).parents[2]
@@ -90,3 +91,16 @@ def test_what_is_no_request_gets_an_answer(server: HTTPConnection, body: str) ->
     assert answer["error"].startswith("expected ")
     server.request("GET", "/health")
     assert server.getresponse().status == 200
+
+
+def test_it_tells_how_much_it_has_drawn(server: HTTPConnection) -> None:
+    """By the names that the service file gives: a drawn image counts, and what failed doesn't."""
+    busy = load(ROOT / "services" / "sdxl.yaml").busy
+    assert busy is not None
+    ask(server, '{"prompt": "x", "steps": 1}')
+    ask(server, "{}")
+    server.request("GET", "/metrics")
+    answer = server.getresponse()
+    page = b"HTTP/1.1 200 OK\r\n\r\n" + answer.read()
+    assert probe.ongoing_in(page, busy.finished, closed=True) == 1
+    assert probe.ongoing_in(page, busy.ongoing, closed=True) == 0

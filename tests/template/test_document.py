@@ -12,6 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 from pydantic import BaseModel
 
+from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
@@ -60,6 +61,13 @@ FILE: dict[str, Any] = {
         "surge": 3,
         "max_launches_per_minute": 17,
         "idle_timeout_seconds": 77,
+        "busy": {
+            "limit": 4,
+            "finished": ["done"],
+            "ongoing": ["busy", "queued"],
+            "path": "/stats",
+            "longest_seconds": 900,
+        },
     },
     "resources": {
         "accelerators": "A10G",
@@ -244,6 +252,7 @@ SETTINGS = ServiceSettings(
         timeout_s=7,
         failure_threshold_s=222,
     ),
+    busy=BusyEvidence(limit=4, finished=("done",), ongoing=("busy", "queued"), path="/stats", longest_s=900),
     on_rebalance=OnRebalance.REPLACE,
     on_update=OnUpdate.BLUE_GREEN,
     bake_s=90,

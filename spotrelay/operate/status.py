@@ -250,10 +250,8 @@ def _note(replica: Replica) -> str:
     elif replica.state is ReplicaState.DRAINING:
         words.append(replica.reason)
     if replica.stays and replica.silent_since:
-        is_refusing, is_busy = replica.refusals > 0, replica.busy_since is not None
-        words.append(
-            "refuses its probe" if is_refusing else "busy" if is_busy else "doesn't answer its probe"
-        )
+        silent = "busy" if replica.busy_since else "doesn't answer its probe"
+        words.append("refuses its probe" if replica.refusals else silent)
     if replica.is_fallback:
         words.append("fallback")
     if replica.is_adopted:

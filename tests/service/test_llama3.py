@@ -90,5 +90,6 @@ def test_the_weights_are_on_the_instance_store_where_there_is_one(
     vllm.chmod(0o755)
     done = instance.run(LLAMA3.run, HOST="0.0.0.0", PORT="8081")
     assert done.stdout == (
-        f"{home} serve {LLAMA3.envs['MODEL_NAME']} --host 0.0.0.0 --port 8081 --max-model-len 8192\n"
+        f"{home} serve {LLAMA3.envs['MODEL_NAME']} --host 0.0.0.0 --port 8081 --max-model-len 8192"
+        " --max-num-seqs 256\n"
     )

@@ -61,13 +61,6 @@ FILE: dict[str, Any] = {
         "surge": 3,
         "max_launches_per_minute": 17,
         "idle_timeout_seconds": 77,
-        "busy": {
-            "limit": 4,
-            "finished": ["done"],
-            "ongoing": ["busy", "queued"],
-            "path": "/stats",
-            "longest_seconds": 900,
-        },
     },
     "resources": {
         "accelerators": "A10G",
@@ -174,6 +167,13 @@ FOLLOWED: dict[str, Any] = {
         },
     },
     "spotrelay": {
+        "busy": {
+            "limit": 4,
+            "finished": ["done"],
+            "ongoing": ["busy", "queued"],
+            "path": "/stats",
+            "longest_seconds": 900,
+        },
         "scaling": {
             "metric": {
                 "namespace": "AWS/SQS",
@@ -394,7 +394,7 @@ def test_a_setting_arrives_at_the_controller(
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
     spec = bridged if name.startswith(("standby", "rebalance_cost", "move_on", "on_update", "bake")) else spec
-    spec = followed if name in ("scaling", "overprovision") else spec
+    spec = followed if name in ("scaling", "overprovision", "busy") else spec
     spec = shared if name == "slots" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)

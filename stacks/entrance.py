@@ -132,8 +132,8 @@ def target_group(scope: Construct, service: Service, network: Network) -> elbv2.
         target_type=elbv2.TargetType.INSTANCE,
         protocol=elbv2.ApplicationProtocol.HTTP,
         port=_nominal_port(scope, service),
-        # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
-        deregistration_delay=Duration.seconds(service.drain_s),
+        # The longest of the ways out: of those that have less time, EC2 or the controller ends the instance.
+        deregistration_delay=Duration.seconds(service.deregistration_delay_s),
         # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
         load_balancing_algorithm_type=(
             elbv2.TargetGroupLoadBalancingAlgorithmType.ROUND_ROBIN

@@ -14,8 +14,8 @@ from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
 from stacks.validation import acknowledge
 
 TIMEOUT = Duration.minutes(15)
-"""Lambda's longest. A removal is certain after 20 s, a drain takes `drain_seconds`, and a large GPU instance
-minutes to shut down; one that EC2 warned and then spared is ended seven minutes after the warning."""
+"""Lambda's longest. A removal is certain after 20 s, a drain takes `drain_seconds` and 20 s, a large
+GPU instance minutes to shut down; one that EC2 warned and then spared is ended after seven minutes."""
 
 SERVICE_TIMEOUT = Duration.minutes(20)
 """If the function can't even answer, CloudFormation waits for so long, and not for its own hour."""

@@ -320,7 +320,7 @@ class ReplayRouter:
         for instance_id in instance_ids:
             target = self._targets.get(instance_id)
             if target is not None and target.gone_at == NEVER:
-                target.gone_at = self._cloud.now + spec.drain_s
+                target.gone_at = self._cloud.now + spec.deregistration_delay_s
                 self._cloud.drain(target.machine)
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002

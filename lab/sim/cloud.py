@@ -340,7 +340,7 @@ class SimCloud:
             if target is None or target.port not in (None, port):
                 continue
             if target.drained_at > now:
-                target.drained_at, target.gone_at = now, now + spec.drain_s
+                target.drained_at, target.gone_at = now, now + spec.deregistration_delay_s
                 self.changed_at = now
 
     def in_rotation(self, service: str, instance_id: str) -> SimTarget | None:

@@ -358,7 +358,8 @@ def _when(
 
 def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceSpec:
     has_probe = random.random() < 0.15 or target[0] is Call.PROBE
-    return ServiceSpec(
+    is_late = target[0] in _LATE
+    drawn = ServiceSpec(
         service=service,
         version=1,
         replicas=replicas,
@@ -372,7 +373,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         port=8081,
         on_demand_fallback=random.random() < 0.7,
         base_on_demand=min(random.choice((0, 0, 1, 2)), replicas),
-        drain_s=5.0 if target[0] in _LATE else random.choice((5.0, 30.0, 90.0)),
+        drain_s=5.0 if is_late else random.choice((5.0, 30.0, 90.0)),
         # The probe comes with the tick after the one that saw the instance run, and ticks may be late.
         initial_delay_s=180.0 if has_probe else random.choice((60.0, 180.0)),
         readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
@@ -381,6 +382,12 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         on_warning=random.choice((OnWarning.NEEDED, OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE)),
         max_launches_per_minute=random.choice((100, 100, max(2, replicas // 2))),
     )
+    # Shorter than EC2's warning, longer, or of before there was this.
+    return drawn if is_late else replace(drawn, drain_unhurried_s=_UNHURRIED_S[drawn.drain_s])
+
+
+_UNHURRIED_S = {5.0: 60.0, 30.0: 180.0, 90.0: None}
+"""By `drain_s`, what those have that nobody takes away."""
 
 
 def _with_mute(drawn: Scenario) -> Scenario:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
+from spotrelay.core import timing
 from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.requirements import Requirements
@@ -100,7 +101,9 @@ class ServiceSettings:
     """What the file asks of an instance, with the image's architecture, for the survey; None: the instance
     types that the stack listed are all there is."""
     drain_s: float = 30
-    """How long a replica out of rotation may finish its requests: also the target group's delay."""
+    """How long a replica that EC2 takes back may finish its requests, at least."""
+    drain_unhurried_s: float | None = None
+    """The same for one that nobody takes away; None: as `drain_s`, in a document of before there was this."""
     on_warning: OnWarning = OnWarning.NEEDED
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its instance has booted has failed."""
@@ -142,6 +145,16 @@ class ServiceSettings:
     def hosted_by(self, instance_type: str) -> int:
         """How many replicas an instance of the type hosts."""
         return self.slots.get(instance_type, 1)
+
+    @property
+    def longest_drain_s(self) -> float:
+        """How long a replica that nobody takes away may finish its requests."""
+        return max(self.drain_s, self.drain_unhurried_s or 0)
+
+    @property
+    def deregistration_delay_s(self) -> float:
+        """The target group's. It has one for all ways out, and a warned replica's is until its end."""
+        return self.drain_s if self.drain_unhurried_s is None else max(self.longest_drain_s, timing.NOTICE_S)
 
     @property
     def most_replicas(self) -> int:

@@ -221,8 +221,8 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
             ("spotrelay", "target_group"),
             "your target group's own settings count: it needs the target type instance, HTTP, a health check"
             f" that a replica answers, such as GET {service.health_check_path}, and a deregistration delay of"
-            f" {service.drain_s:g} s, as drain_seconds says. What else is in it is left alone, until"
-            " `spotrelay adopt` makes replicas of it",
+            f" {service.deregistration_delay_s:g} s, the longest way out. What else is in it is left"
+            " alone, until `spotrelay adopt` makes replicas of it",
         )
     if service.security_groups and service.is_behind_a_given_balancer:
         yield (

@@ -154,6 +154,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         load_balancing=section.load_balancing_policy,
         certificate_arn=own.certificate_arn,
         drain_s=own.drain_seconds,
+        drain_unhurried_s=own.drain_unhurried,
         idle_timeout_s=own.idle_timeout_seconds,
         capacity_reservations=own.capacity_reservations,
         disk=volume,

@@ -297,6 +297,7 @@ class SpotRelaySection(Fields):
         default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
     )
     drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    drain_unhurried: int = Field(default=300, ge=1, le=3600, description="whole seconds from 1 to 3600")
     # strict=False: YAML has the text of a choice, not the enumeration's member.
     on_warning: OnWarning = Field(
         default=OnWarning.NEEDED, strict=False, description="needed, serve_on or leave"

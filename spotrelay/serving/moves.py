@@ -93,7 +93,7 @@ def worth(spec: ServiceSpec, share: float, replica: Replica, price: float) -> fl
     running double: for as long as the replica took to start, and the drain takes.
     """
     start = min(cold_start(replica), seconds(spec.initial_delay_s))
-    double_s = start.total_seconds() + spec.drain_s + timing.DRAIN_SETTLE_S
+    double_s = start.total_seconds() + spec.longest_drain_s + timing.DRAIN_SETTLE_S
     # Of the price elsewhere p: (price - p) * pays within >= p * double.
     return round(price * min(1 - share, 1 / (1 + double_s / timing.MOVE_PAYS_WITHIN_S)), 6)
 

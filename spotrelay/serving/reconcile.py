@@ -122,10 +122,10 @@ well, what moves."""
 def retire(seen: Observation, now: datetime) -> list[Action]:
     """Everything to do for a service that was removed: end what there is, request nothing.
 
-    Its stack waits for that with the load balancer, so replicas are drained as ever.
+    Its stack waits for that with the load balancer, so replicas are drained, but in a hurry: somebody waits.
     """
     spec = seen.rows.document
-    drain_s = spec.drain_s if spec else 0
+    hurried = spec and replace(spec, drain_unhurried_s=0)
     actions: list[Action] = list(_for_the_record(spec, seen))
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
@@ -135,7 +135,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
         elif replica.state is not ReplicaState.DRAINING:
             actions.append(Drain(replica, "service removed"))
         else:
-            actions.extend(_for_draining(drain_s, replica, instance, health, seen, now))
+            actions.extend(_for_draining(hurried, replica, instance, health, seen, now))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
     # Of a service that is gone none serves any more, whatever the load balancer doesn't show.
     actions.extend(_for_unowned(spec and replace(spec, replicas=0), seen, {}, now))
@@ -208,7 +208,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
     if replica.state is ReplicaState.DRAINING:
-        yield from _for_draining(spec.drain_s, replica, instance, health, seen, now)
+        yield from _for_draining(spec, replica, instance, health, seen, now)
     elif instance is None:
         return  # too young to be shown
     elif standby.is_asleep(replica, instance):
@@ -356,7 +356,7 @@ def _for_ready(
 
 
 def _for_draining(
-    drain_s: float,
+    spec: ServiceSpec | None,
     replica: Replica,
     instance: Instance | None,
     health: TargetState | None,
@@ -377,8 +377,11 @@ def _for_draining(
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
     is_done = health is None and not is_unseen and drained_for >= seconds(timing.DRAIN_SETTLE_S)
-    # It may have been taken out only just now: the load balancer says when its requests have finished.
-    is_busy = instance.state.is_alive and (is_unseen or is_in_rotation or health is TargetState.DRAINING)
+    drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
+    # It may have been taken out only just now. The load balancer shows that only of one that has the longest
+    # time of all: every target is `draining` for that long, even if it is idle.
+    is_draining = health is TargetState.DRAINING and (not spec or drain_s >= spec.deregistration_delay_s)
+    is_busy = instance.state.is_alive and (is_unseen or is_in_rotation or is_draining)
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return

@@ -37,6 +37,12 @@ def serves_on_s(spec: ServiceSettings) -> float:
     return timing.NOTICE_S - spec.drain_s - timing.DRAIN_SETTLE_S
 
 
+def finishes_within_s(spec: ServiceSettings, replica: Replica) -> float:
+    """How long it may finish its requests, out of rotation, before we end it; EC2 ends what it has warned."""
+    is_unhurried = ReplicaState.READY in replica.entered and not replica.is_warned
+    return spec.longest_drain_s if is_unhurried else spec.drain_s
+
+
 def last_moment(warned_at: datetime) -> datetime:
     """Until then the very last one stays."""
     return ends_at(warned_at) - seconds(timing.LAST_ONE_STAYS_S)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -118,8 +119,8 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
             elif is_stood_in_for:
                 settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
                 waits += [at for at in settled if at > now]
-        elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
-            waits.append(held)
+        elif (until := _waits_until(spec, replica, seen)) > now:
+            waits.append(until)
         elif not _is_left_alone(spec, replica, now):
             return soon
     if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
@@ -129,6 +130,13 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         waits.append(braked)
     first = min(waits, default=failures.NEVER)
     return None if first == failures.NEVER else max(first, soon)
+
+
+def _waits_until(spec: ServiceSpec | None, replica: Replica, seen: Observation) -> datetime:
+    """Until when nothing is to be done about it; or since when there is."""
+    if replica.state is ReplicaState.REQUESTED:
+        return _held_until(spec, replica, seen.rows)
+    return _drained_at(spec, replica) if _is_out(replica, seen) else replica.since
 
 
 def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datetime:
@@ -142,6 +150,14 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datet
     return max((at for at in held if at is not None), default=past)
 
 
+def _is_out(replica: Replica, seen: Observation) -> bool:
+    """Whether it only finishes its requests: the load balancer sends it none, and its instance lives."""
+    instance = seen.instances.get(replica.instance_id or "")
+    is_out = seen.health.get(replica.instance_id or "") is TargetState.DRAINING
+    is_leaving = replica.state is ReplicaState.DRAINING and not replica.is_warned
+    return is_leaving and is_out and instance is not None and instance.state.is_alive
+
+
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
     """Whether it stands by, or drains, and whatever it still waits for won't come within seconds.
 
@@ -149,11 +165,15 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
     """
     if replica.state is not ReplicaState.DRAINING:
         return replica.state is ReplicaState.STANDBY
-    if replica.warned_at is not None:
-        due = rotation.ends_at(replica.warned_at)
-    else:
-        due = replica.since + seconds((spec.drain_s if spec else 0) + timing.DRAIN_SETTLE_S)
+    warned_at = replica.warned_at
+    due = _drained_at(spec, replica) if warned_at is None else rotation.ends_at(warned_at)
     return now >= due + seconds(timing.ENDS_WITHIN_S)
+
+
+def _drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
+    """When one that drains has had its time."""
+    drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
+    return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)
 
 
 def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Observation) -> int:

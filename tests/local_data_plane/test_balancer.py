@@ -93,7 +93,7 @@ def test_pieces_flow_one_by_one() -> None:
 
 
 def test_drain() -> None:
-    """A drained target gets no new request, its stream ends in good order, and only then it is gone."""
+    """A drained target gets no new request, its stream ends in good order, and it is still shown."""
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
@@ -106,9 +106,7 @@ def test_drain() -> None:
             first.streams[-1].pieces.put_nowait(b"last")
             first.streams[-1].pieces.put_nowait(None)
             assert await soon(response.content.read()) == b"last"
-            await here.until_state("i-1", "gone")
-            (row,) = here.balancer.health(GROUP, [("i-1", None)])
-            assert (row["state"], row["reason"]) == ("unused", "Target.NotRegistered")
+            assert here.states() == {"i-1": "draining", "i-2": "healthy"}
             (logged,) = [row for row in here.balancer.requests(FRONT) if row["draining_since"] is not None]
             assert (logged["target"], logged["status"], logged["cut"]) == ("i-1", 200, False)
             assert logged["started"] <= logged["draining_since"] <= logged["ended"]
@@ -117,13 +115,17 @@ def test_drain() -> None:
 
 
 def test_drain_without_requests() -> None:
-    """A drained target that serves nothing is gone at once."""
+    """A drained target that serves nothing is shown as draining for the whole delay, as at ELB."""
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             here, _, _ = await two_healthy(stack)
+            here.configure(TargetGroup(GROUP, PORT, QUICK, deregistration_delay_s=0.1))
             here.balancer.deregister(GROUP, [("i-1", None)])
-            assert here.states() == {"i-2": "healthy"}
+            assert here.states() == {"i-1": "draining", "i-2": "healthy"}
+            await here.until_state("i-1", "gone")
+            (row,) = here.balancer.health(GROUP, [("i-1", None)])
+            assert (row["state"], row["reason"]) == ("unused", "Target.NotRegistered")
 
     asyncio.run(scenario())
 
@@ -175,7 +177,7 @@ def test_deregister_absent() -> None:
             here.balancer.deregister(GROUP, [("i-1", None)])
             assert [(row["id"], row["port"]) for row in here.balancer.health(GROUP)] == [("i-1", 9000)]
             here.balancer.deregister(GROUP, [("i-1", 9000)])
-            assert here.balancer.health(GROUP) == []
+            assert [row["state"] for row in here.balancer.health(GROUP)] == ["draining"]
             with pytest.raises(UnknownTargetGroupError, match="arn:other"):
                 here.balancer.deregister("arn:other", [("i-1", None)])
 

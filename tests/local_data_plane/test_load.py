@@ -15,8 +15,19 @@ import pytest
 
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.load_worker import percentiles
+from lab.local.balancer.config import TargetGroup
 from lab.local.machines import Machines
-from tests.local_data_plane.support import GROUP, PATIENCE_S, Site, free_address, site, until, wait_until
+from tests.local_data_plane.support import (
+    GROUP,
+    PATIENCE_S,
+    PORT,
+    QUICK,
+    Site,
+    free_address,
+    site,
+    until,
+    wait_until,
+)
 from tests.local_data_plane.test_machines import alive, user_data
 
 RUN = "exec python -m lab.demo.chat_server"
@@ -50,7 +61,8 @@ def test_drain_and_replace_under_load(tmp_path: Path) -> None:
         machines = Machines(tmp_path)
         try:
             async with site() as here:
-                here.configure()
+                # Many times what a request takes.
+                here.configure(TargetGroup(GROUP, PORT, QUICK, deregistration_delay_s=5))
                 await boot(here, machines, "i-1", "i-2")
                 with Load(here.url, ["demo.example"], concurrency=20) as load:
                     await finished(load, 40)

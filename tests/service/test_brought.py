@@ -175,7 +175,7 @@ def notices(loader: Loader, text: str) -> dict[str, str]:
 def test_what_a_target_group_must_be_is_a_notice(service: Loader) -> None:
     """Synth can't look: the check's path, the drain, the port that must be let in."""
     found = notices(service, bringing(SG, f"target_group: {GROUP}", "drain_seconds: 50"))
-    assert "such as GET /health, and a deregistration delay of 50 s" in found["spotrelay.target_group"]
+    assert "such as GET /health, and a deregistration delay of 300 s" in found["spotrelay.target_group"]
     assert "let your load balancer reach port 8081" in found["spotrelay.security_groups"]
 
 

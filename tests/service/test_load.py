@@ -74,6 +74,7 @@ def test_a_minimal_file_is_filled_in_with_the_documented_defaults(service: Loade
     assert (chat.use_spot, chat.on_demand_fallback, chat.ordered) == (True, True, False)
     assert (chat.health_check_path, chat.readiness_probe) == ("/health", None)
     assert (chat.drain_s, chat.initial_delay_s, chat.idle_timeout_s) == (30, 1200, 120)
+    assert chat.drain_unhurried_s == chat.deregistration_delay_s == 300
     assert chat.disk == Disk(256, 3000, 250)
     assert (chat.envs, chat.secrets, chat.setup) == ({}, {}, None)
     assert chat.image.is_parameter

@@ -902,6 +902,12 @@ def reasons_are_wrong(replica: Replica, reason: str, seen: Any) -> Iterator[Acti
     return _drop(replica, "Spot is back", seen)
 
 
+@mistake(rotation, "finishes_within_s", Rule.NOT_BEFORE_TIMEOUT)
+def all_leave_in_a_hurry(spec: ServiceSpec, replica: Replica) -> float:
+    """A replica that nobody takes away gets no more time for its requests than a warned one."""
+    return spec.drain_s
+
+
 @mistake(reconcile, "is_overdue", Rule.NOT_BEFORE_TIMEOUT)
 def no_time_to_start(*args: Any) -> bool:
     """A replica that isn't healthy at its first check counts as failed."""

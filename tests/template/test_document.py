@@ -114,6 +114,7 @@ BRIDGED: dict[str, Any] = {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
+        "drain_unhurried": 240,
         "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
         "on_update": "blue_green",
         "bake_seconds": 90,
@@ -244,6 +245,7 @@ SETTINGS = ServiceSettings(
         use_spot=False,
     ),
     drain_s=45,
+    drain_unhurried_s=240,
     on_warning=OnWarning.SERVE_ON,
     initial_delay_s=1700,
     readiness_probe=ReadinessProbe(
@@ -393,21 +395,22 @@ def test_a_setting_arrives_at_the_controller(
     plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith(("standby", "rebalance_cost", "move_on", "on_update", "bake")) else spec
+    only_under_ours = ("standby", "rebalance_cost", "move_on", "on_update", "bake", "drain_unhurried")
+    spec = bridged if name.startswith(only_under_ours) else spec
     spec = followed if name in ("scaling", "overprovision", "busy") else spec
     spec = shared if name == "slots" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
 
-SAID_BY_EVERY_FILE = ("requirements", "on_update", "disk_usd_per_hour")
+SAID_BY_EVERY_FILE = ("requirements", "on_update", "disk_usd_per_hour", "drain_unhurried_s")
 """Every file has requirements, and a disk."""
 
 
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
     """The default in the file's schema is the default that an earlier version's document gets.
 
-    But for roll-outs: an earlier version's document is of a stack that promised none.
+    But for roll-outs and the unhurried drain: an earlier version's document is of a stack that had neither.
     """
     for field in fields(ServiceSettings):
         if field.default is not MISSING and field.name not in SAID_BY_EVERY_FILE:
@@ -431,7 +434,7 @@ def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     """Its check's path and port, how long it lets a replica drain, and how long it waits for an answer."""
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
     assert group["HealthCheckPath"] == "/healthy"
-    assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
+    assert {"Key": "deregistration_delay.timeout_seconds", "Value": "300"} in group["TargetGroupAttributes"]
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
 

@@ -35,6 +35,7 @@ SAME = {
     "health check": ("service.health_check", "/other"),
     "time to start": ("service.readiness_probe.initial_delay_seconds", 99),
     "drain": ("service.drain_seconds", 45),
+    "unhurried drain": ("spotrelay.drain_unhurried", 600),
     "idle time-out": ("service.idle_timeout_seconds", 77),
     "on_warning": ("service.on_warning", "leave"),
     "on-demand base": ("service.base_on_demand", 1),

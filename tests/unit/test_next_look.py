@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 
 from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnUpdate
@@ -14,7 +17,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.serving import strength
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of, seen_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.strengths import (
     DRAINING,
     HELD,
@@ -49,6 +52,25 @@ def test_at_rest_the_minute_s_tick_will_do() -> None:
     """Every replica serves and nobody stands in: there is nothing to wait for."""
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), fresh(2)), NOW) is None
     assert strength.next_look(None, look(), NOW) is None
+
+
+def test_what_finishes_its_requests_is_looked_at_when_its_time_is_over() -> None:
+    """Nothing happens for minutes while the load balancer shows it as draining: the ticks rest."""
+    spec = replace(demo_spec(replicas=1), drain_s=30, drain_unhurried_s=300)
+    leaving = replace(spot(2, DRAINING), entered={**spot(2).entered, DRAINING: NOW - seconds(15)})
+    over = NOW + seconds(300 + timing.DRAIN_SETTLE_S - 15)
+
+    def due(health: TargetState | None = TargetState.DRAINING, **facts: Any) -> datetime | None:
+        row = replace(leaving, **facts)
+        seen = seen_of(spot(1), row, instances=[an_instance(2)], health={2: health} if health else {})
+        return strength.next_look(spec, seen, NOW)
+
+    assert due() == over
+    assert due(TargetState.HEALTHY) == SOON, "it is to be taken out"
+    assert due(None) == SOON, "it may be over"
+    assert due(warned_at=NOW) == SOON, "EC2 ends it"
+    long_over = {**leaving.entered, DRAINING: NOW - seconds(400)}
+    assert due(entered=long_over) is None
 
 
 def test_what_waits_for_capacity_is_looked_at_when_its_time_comes() -> None:

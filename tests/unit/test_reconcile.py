@@ -448,6 +448,57 @@ def test_what_was_taken_out_late_has_its_time_all_the_same() -> None:
     assert [type(a) for a in unused] == [TakeOut, Terminate], "nobody sends it anything"
 
 
+UNHURRIED = replace(demo_spec(replicas=0), drain_s=30.0, drain_unhurried_s=300.0)
+SERVED = {ReplicaState.READY: LONG_AGO}
+
+
+@pytest.mark.parametrize(
+    ("facts", "lasts_s"),
+    [
+        pytest.param({}, 300 + 20, id="unhurried"),
+        pytest.param(
+            {"warned_at": NOW - seconds(timing.NOTICE_S + timing.RECLAIM_GRACE_S)}, 30 + 20, id="spared"
+        ),
+        pytest.param({"entered": {}}, 30 + 20, id="never-served"),
+    ],
+)
+@pytest.mark.parametrize("health", [TargetState.DRAINING, None])
+def test_each_way_out_has_its_time(facts: dict[str, Any], lasts_s: float, health: TargetState | None) -> None:
+    """An old version that nobody takes away finishes what takes minutes; who has nothing to finish ends soon.
+
+    The load balancer shows both as draining for the longest time, even if they are idle: that is no reason to
+    pay for one that had less.
+    """
+
+    def is_ended(since_s: float, spec: ServiceSpec = UNHURRIED) -> bool:
+        leaving = a_replica(1, ReplicaState.DRAINING, since_s=since_s)
+        leaving = replace(
+            leaving, **{**facts, "entered": {**facts.get("entered", SERVED), **leaving.entered}}
+        )
+        seen = seen_of(leaving, instances=[an_instance(1)], health={1: health} if health else {})
+        return any(isinstance(a, Terminate) for a in reconcile.decide(spec, seen, NOW))
+
+    if health is None:
+        assert is_ended(timing.DRAIN_SETTLE_S), "the load balancer has let go of it"
+        return
+    assert not is_ended(lasts_s - 1)
+    # Only where its time is the longest of all, `draining` may mean that it was taken out late.
+    assert is_ended(lasts_s * (2 if lasts_s > 300 else 1))
+    before = replace(UNHURRIED, drain_unhurried_s=None)
+    assert not is_ended(2 * 50 - 1, before)
+    assert is_ended(2 * 50, before), "a document of before: as `drain_seconds` for all"
+
+
+def test_a_removed_service_ends_in_a_hurry() -> None:
+    """Somebody waits for its stack to go: nobody has more time than `drain_seconds`, long answers or not."""
+    for since_s, ends in ((49, []), (50, [Terminate])):
+        leaving = a_replica(1, ReplicaState.DRAINING, since_s=since_s)
+        leaving = replace(leaving, entered={**SERVED, **leaving.entered})
+        seen = seen_of(leaving, instances=[an_instance(1)], health={1: TargetState.DRAINING})
+        seen = replace(seen, rows=replace(seen.rows, document=UNHURRIED))
+        assert [type(a) for a in reconcile.retire(seen, NOW)] == ends
+
+
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_warned_instance_is_never_terminated(noted: bool) -> None:
     """Whether the row or only EC2 knows of the warning: EC2's own interruption may make the hour free."""

@@ -148,6 +148,18 @@ def test_the_rotation_is_never_emptied_before_the_last_moment(
         assert before.keys() - left or all(end is not None and end <= NOW for end in ends)
 
 
+@pytest.mark.parametrize(
+    ("drain_s", "unhurried_s", "longest_s", "delay_s"),
+    [(30, 300, 300, 300), (30, 60, 60, 120), (600, 300, 600, 600), (30, None, 30, 30), (30, 0, 30, 120)],
+)
+def test_the_target_groups_delay_is_the_longest_way_out(
+    drain_s: float, unhurried_s: float | None, longest_s: float, delay_s: float
+) -> None:
+    """No way out is shorter than `drain_seconds`, and a warned replica has until its end: two minutes."""
+    spec = replace(demo_spec(), drain_s=drain_s, drain_unhurried_s=unhurried_s)
+    assert (spec.longest_drain_s, spec.deregistration_delay_s) == (longest_s, delay_s)
+
+
 @given(fleets())
 def test_everybody_who_is_warned_is_out_in_time(fleet: tuple[ServiceSpec, Rows, set[int]]) -> None:
     """Nobody serves on until EC2 takes it; beyond the drain deadline only the very last one does."""

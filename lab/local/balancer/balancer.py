@@ -200,7 +200,6 @@ class Balancer:
             # Until the connection to the target is let go.
             await asyncio.gather(forwarding, leaving, return_exceptions=True)
             del target.in_flight[request]
-            self._registry.served(target)
 
 
 def _count(counters: Counter[str], request: LoggedRequest) -> None:

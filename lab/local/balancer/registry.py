@@ -114,7 +114,10 @@ class Registry:
             self._begin(group, target)
 
     def deregister(self, arn: str, targets: Iterable[tuple[str, int | None]]) -> None:
-        """Drains targets; an absent one is no error. Raises UnknownTargetGroupError."""
+        """Drains targets; an absent one is no error. Raises UnknownTargetGroupError.
+
+        As at ELB one is shown as draining for the whole delay, even if it serves nothing any more.
+        """
         group = self._group(arn)
         for instance_id, port in targets:
             target = group.targets.get(group.key(instance_id, port))
@@ -125,7 +128,6 @@ class Registry:
             self._deadlines[target] = asyncio.get_running_loop().call_later(
                 group.config.deregistration_delay_s, self._remove, group, target
             )
-            self._remove_if_drained(group, target)
 
     def health(self, arn: str, targets: Iterable[tuple[str, int | None]] | None) -> list[dict[str, Any]]:
         """What DescribeTargetHealth says of all targets, or of those asked for.
@@ -156,13 +158,6 @@ class Registry:
             chosen = min(candidates, key=lambda each: each.last_used)
         chosen.last_used = next(self._turns)
         return chosen
-
-    def served(self, target: Target) -> None:
-        """To be called after a request has left a target's `in_flight`: the last one ends a drain."""
-        for group in self._groups.values():
-            if group.targets.get((target.id, target.port)) is target:
-                self._remove_if_drained(group, target)
-                return
 
     def _group(self, arn: str) -> _Group:
         try:
@@ -214,10 +209,6 @@ class Registry:
     def _cancel_deadline(self, target: Target) -> None:
         if (deadline := self._deadlines.pop(target, None)) is not None:
             deadline.cancel()
-
-    def _remove_if_drained(self, group: _Group, target: Target) -> None:
-        if target.health.state is State.DRAINING and not target.in_flight:
-            self._remove(group, target)
 
     def _remove(self, group: _Group, target: Target) -> None:
         """Takes the target out for good; what it is still serving is broken off."""

@@ -148,7 +148,8 @@ def _overdue_while_draining(
     # While requests may be in flight it has that time twice: perhaps it was deregistered late.
     is_out = view.target(row) is TargetState.UNUSED or (is_shown and view.target(row) is None)
     is_busy = instance.state.is_alive and not is_out
-    is_late = view.is_over(row.since, (1 + is_busy) * (limits.DEREGISTRATION_LAG_S + spec.drain_s))
+    allowed_s = limits.DEREGISTRATION_LAG_S + limits.way_out_s(spec, row)
+    is_late = view.is_over(row.since, (1 + is_busy) * allowed_s)
     others = [r for r in view.rows.replicas.values() if r.shares_with(row)]
     if others and all(r.state is ReplicaState.DRAINING and r.id < row.id for r in others):
         return ""  # the last one there, which ends the instance after all others

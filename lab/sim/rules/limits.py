@@ -44,6 +44,17 @@ def last_moments(spec: ServiceSpec, warned_at: datetime) -> tuple[float, float]:
     return ends_at - spec.drain_s - DEREGISTRATION_LAG_S, ends_at - LAST_REPLICA_LEAD_S
 
 
+def unhurried_s(spec: ServiceSpec) -> float:
+    """How long a replica that nobody takes away may finish its requests."""
+    return spec.drain_s if spec.drain_unhurried_s is None else max(spec.drain_s, spec.drain_unhurried_s)
+
+
+def way_out_s(spec: ServiceSpec, row: Replica) -> float:
+    """How long a draining replica may finish its requests, where EC2 doesn't end it sooner."""
+    has_served = ReplicaState.READY in row.entered
+    return unhurried_s(spec) if has_served and row.warned_at is None else spec.drain_s
+
+
 # Observations: docs/reliability.md.
 
 UNSEEN_S = 60.0

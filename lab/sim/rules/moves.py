@@ -119,7 +119,7 @@ class MoveChecker:
             return False
         started = time_of(old.entered.get(ReplicaState.PROVISIONING, ready))
         start_s = min(time_of(ready) - started, spec.initial_delay_s)
-        double_s = start_s + spec.drain_s + limits.DEREGISTRATION_LAG_S
+        double_s = start_s + limits.unhurried_s(spec) + limits.DEREGISTRATION_LAG_S
         saved = (price - most) * limits.MOVE_PAYS_WITHIN_S
         return most <= price * (1 - spec.rebalance_cost) + 1e-6 and saved >= most * double_s - 0.01
 

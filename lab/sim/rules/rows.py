@@ -372,7 +372,8 @@ def check_terminations(view: InvocationView) -> None:
             continue
         drained_s = at + SKEW_S - time_of(row.since)
         is_deregistered = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
-        if not is_deregistered and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
+        drain_s = view.spec.drain_s if view.instance_of(row) is None else limits.way_out_s(view.spec, row)
+        if not is_deregistered and drained_s < drain_s + limits.DEREGISTRATION_LAG_S:
             view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
             )

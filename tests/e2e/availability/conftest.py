@@ -28,6 +28,7 @@ service:
   replicas: 3
   health_check: /health{probe}
   drain_seconds: {drain_s}
+spotrelay: {{drain_unhurried: {drain_s}}}
 resources:
   accelerators: {accelerators}
   use_spot: true
@@ -50,7 +51,7 @@ ACCELERATORS = {"taken": "T4:1", "hung": "L4:1", "stuck": "L40S:1"}
 
 SLOW_SERVICE = """
 name: {name}
-spotrelay: {{standby: 100%}}
+spotrelay: {{standby: 100%, drain_unhurried: {drain_s}}}
 service:
   replicas: 3
   health_check: /health{probe}

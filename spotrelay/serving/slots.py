@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from spotrelay.core.instances import Instance
+from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
@@ -28,14 +28,15 @@ def _by_host(slots: Iterable[str]) -> dict[str, set[str]]:
 
 
 def instances(
-    spec: ServiceSpec | None, rows: Rows, seen: Collection[Instance], targets: Collection[str]
+    spec: ServiceSpec | None, rows: Rows, seen: Collection[Instance], health: Mapping[str, TargetState]
 ) -> dict[str, Instance]:
     """The instances by slot: those that replicas have, and those that are in rotation though none has them.
 
     Of an instance without a replica the document says how many it hosts, and the load balancer no fewer than
-    are registered.
+    are registered. A target that drains is shown for long after its replica has ended: it is nobody's slot.
     """
-    owned, registered = taken(rows), _by_host(targets)
+    owned = taken(rows)
+    registered = _by_host(slot for slot, state in health.items() if state is not TargetState.DRAINING)
     counts = {host(r.instance_id): r.slots for r in rows.replicas.values() if r.instance_id}
     by_slot: dict[str, Instance] = {}
     for instance in seen:

@@ -488,6 +488,7 @@ OTHER_SPEC = ServiceSpec(
         alternatives=(Requirements(cpus=Amount(8, at_least=True)), Requirements(zones=("us-east-1a",))),
     ),
     drain_s=12.5,
+    drain_unhurried_s=250.0,
     on_warning=OnWarning.LEAVE,
     initial_delay_s=333.25,
     readiness_probe=ReadinessProbe("/v1/chat", {"max_tokens": 1, "messages": [{"role": "ü"}]}, 7),

@@ -9,7 +9,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -18,6 +18,7 @@ from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.serving import slots
 from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, POOL, a_replica, rows_of
 from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of
 
 LARGE = "g5.12xlarge"
@@ -265,3 +266,16 @@ def replica_on(slot: str, id_: int) -> Replica:
     now = world_of().clock.now()
     requested = Replica.requested("demo", id_, 1, now, reason="test", port=8081)
     return replace(requested, state=ReplicaState.READY, instance_id=slot, slots=4)
+
+
+def test_a_slot_that_still_drains_is_nobodys() -> None:
+    """Its replica has ended, and the load balancer shows it for minutes, and it gets no new row."""
+    owner = a_replica(1, ReplicaState.READY, instance_id=FIRST, slots=2)
+    runs = Instance(FIRST, InstanceState.RUNNING, POOL, LONG_AGO)
+
+    def slots_shown(other: TargetState) -> set[str]:
+        health = {FIRST: TargetState.HEALTHY, SLOTS[1]: other}
+        return set(slots.instances(demo_spec(), rows_of(owner), [runs], health))
+
+    assert slots_shown(TargetState.DRAINING) == {FIRST}
+    assert slots_shown(TargetState.UNHEALTHY) == {FIRST, SLOTS[1]}, "in rotation, and nobody knows it"

@@ -190,6 +190,7 @@ class SimRouter:
         def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
             self.checker.before_route(spec, ids)
             self.checker.before_enter(spec, ids, self.memory)
+            self.checker.check_probed(invocation, spec, ids, self.memory)
             return self.cloud.register(spec, ids, ports, invocation)
 
         def partly() -> frozenset[str]:

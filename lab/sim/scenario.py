@@ -234,7 +234,9 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
     on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
     ports = updates.choice(((8081,), (8081, 8082)))
-    is_probed = all(s.readiness_probe for s in specs) or bool(known.number)
+    is_probed = bool(known.number) or all(
+        s.readiness_probe and not s.readiness_probe.is_health_check for s in specs
+    )
     if on_update is OnUpdate.ROLLING and is_probed and updates.random() < 0.6:
         on_update = OnUpdate.BLUE_GREEN  # which only a probe can tell that all are up
     bake_s = updates.choice((None, 0.0, 40.0))
@@ -357,8 +359,11 @@ def _when(
 
 
 def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceSpec:
-    has_probe = random.random() < 0.15 or target[0] is Call.PROBE
+    number = random.random()
+    has_probe = number < 0.15 or target[0] is Call.PROBE
     is_late = target[0] in _LATE
+    # Half of the others are of before plain GETs were sent from inside, too.
+    is_asked = has_probe or (number > 0.5 and not is_late)
     drawn = ServiceSpec(
         service=service,
         version=1,
@@ -375,8 +380,8 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         base_on_demand=min(random.choice((0, 0, 1, 2)), replicas),
         drain_s=5.0 if is_late else random.choice((5.0, 30.0, 90.0)),
         # The probe comes with the tick after the one that saw the instance run, and ticks may be late.
-        initial_delay_s=180.0 if has_probe else random.choice((60.0, 180.0)),
-        readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
+        initial_delay_s=180.0 if has_probe else max(random.choice((60.0, 180.0)), 180.0 * is_asked),
+        readiness_probe=ReadinessProbe("/", {} if has_probe else None) if is_asked else None,
         on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),
         surge=random.choice((1, 2)),
         on_warning=random.choice((OnWarning.NEEDED, OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE)),
@@ -393,9 +398,10 @@ _UNHURRIED_S = {5.0: 60.0, 30.0: 180.0, 90.0: None}
 def _with_mute(drawn: Scenario) -> Scenario:
     """The run with replicas that serve and answer no probe, where there is one."""
     random = Random(f"{drawn.seed}-mute")  # noqa: S311 - to be repeated
-    if drawn.specs[0].readiness_probe is None or random.random() < 0.3:
+    probe = drawn.specs[0].readiness_probe
+    if probe is None or probe.is_health_check or random.random() < 0.3:
         return drawn
-    probe = replace(drawn.specs[0].readiness_probe, failure_threshold_s=random.choice((60.0, 180.0)))
+    probe = replace(probe, failure_threshold_s=random.choice((60.0, 180.0)))
     times = [(random.uniform(0, 0.5 * drawn.faults_s), Misfortune.MUTE) for _ in range(random.randint(0, 2))]
     return replace(
         drawn,

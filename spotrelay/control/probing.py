@@ -41,15 +41,17 @@ class Probing:
         addresses: dict[str, str] = {}
         answers = Answers()
         serving = {instance.id for instance in watched.values()}
+        entitled: set[str] = set()
         for version, asked in by_version.items():
             try:
                 its = rollout.of_version(spec, seen.rows, version)
                 answers |= self._ports.prober.ask(its, asked, serving & asked.keys())
             except PortError as error:  # nobody was asked: nobody is late for it
                 launching.note_failed(self._ports, "probe_failed", spec.service, error)
+                entitled |= reconcile.trusted(spec, seen, asked, self._ports.clock.now())
             else:
                 addresses |= asked
-        if not addresses:
+        if not (addresses or entitled):
             return
         answering = answers.answering
         self._ports.telemetry.record(
@@ -59,20 +61,21 @@ class Probing:
             silent=sorted(addresses.keys() - answering),
             refusing=sorted(answers.refusing),
         )
+        entitled |= answering
         now = self._ports.clock.now()
-        if not (answering or watched or reconcile.late(spec, seen.rows, addresses, now)):
+        if not (entitled or watched or reconcile.late(spec, seen.rows, addresses, now)):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
         rows = self._ports.store.read(spec.service, asked_of.keys())
         rows = replace(rows, document=seen.rows.document, earlier=seen.rows.earlier)
         starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
-        up = [r for r in starting if r.instance_id in answering]
+        up = [r for r in starting if r.instance_id in entitled]
         entering = rollout.admitted(spec, rows, (r for r in up if not r.stands_by))
         ready = [r.instance_id for r in entering if r.instance_id]
         if ready:
             self._ports.router.register(spec, ready, rollout.ports(spec, rows))
-        prepared = [StandBy(r) for r in up if r.stands_by]
+        prepared = [StandBy(r) for r in up if r.stands_by and r.instance_id in answering]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
         heard = silence.heard(spec, replace(rows, replicas=asked_rows), answers, now) if watched else []

@@ -62,6 +62,11 @@ class ReadinessProbe:
     failure_threshold_s: float | None = None
     """A replica that serves and doesn't answer for this long is replaced; None: serving ones aren't asked."""
 
+    @property
+    def is_health_check(self) -> bool:
+        """Whether it asks no more than the load balancer's own check does."""
+        return self.post_data is None and not self.headers
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchTemplate:
@@ -108,7 +113,8 @@ class ServiceSettings:
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its instance has booted has failed."""
     readiness_probe: ReadinessProbe | None = None
-    """None: the load balancer's own health check is all there is."""
+    """None: what runs is registered, and the load balancer's health check is all there is. So says a document
+    of before all replicas were asked, and one of a service whose health check nobody knows."""
     busy: BusyEvidence | None = None
     """How a replica that doesn't answer its probe proves that it is only busy; None: none can."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE

@@ -69,6 +69,11 @@ DRAIN_SETTLE_S = 20.0
 """Load balancers were seen sending requests for 17 s after a target began to drain
 (kubernetes-sigs/aws-load-balancer-controller #2366)."""
 
+UNASKED_S = 120.0
+"""A replica that starts and that nobody could ask for so long is registered all the same, if none is healthy
+and its probe is the load balancer's check: a prober that fails must not keep a service down. Lambda takes
+less to wake a function that it had put to sleep."""
+
 UNHEALTHY_REPLACED_S = 60.0
 """A replica that was ready and answers no health check for this long gets a replacement. It stays where it is
 until that serves, and may recover: so sooner than SkyServe's three minutes, and later than a busy moment."""

@@ -119,7 +119,7 @@ def describe(service: Service) -> Description:
         zones=service.requirements.zones,
         port=service.port,
         health_check="your target group's" if service.target_group else f"GET {service.health_check_path}",
-        readiness_probe=_probe(probe) if probe else "the health check",
+        readiness_probe=_probe(probe) if probe and not probe.is_health_check else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
         updates=_updates(service),

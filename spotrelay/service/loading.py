@@ -23,6 +23,7 @@ from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.file_fields import with_registry
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import (
+    BALANCER_TIMEOUT_S,
     LEAST_FAILURE_THRESHOLD_IF_BUSY_S,
     LEAST_FAILURE_THRESHOLD_S,
     MAX_PROBE_TIMEOUT_S,
@@ -125,7 +126,8 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     volume = disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate)
     settings["disk_usd_per_hour"] = volume.usd_per_hour
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
-    if probe := section.readiness_probe:
+    probe = section.readiness_probe
+    if probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
         if probe.post_data is None and not probe.headers:  # a plain GET, as the load balancer sends it
             promised = probe.path
@@ -140,6 +142,11 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
                     LEAST_FAILURE_THRESHOLD_IF_BUSY_S if own.busy else LEAST_FAILURE_THRESHOLD_S,
                 ),
             )
+    if settings["readiness_probe"] is None and promised and (probe or not own.target_group):
+        # The same GET from inside, before it is registered: a load balancer whose targets are all unhealthy
+        # sends requests to all of them, also to one where nothing listens yet. What a target group of the
+        # user's checks, only its owner knows.
+        settings["readiness_probe"] = ReadinessProbe(promised, None, BALANCER_TIMEOUT_S)
     return Service(
         **settings,
         path=path,

@@ -167,6 +167,25 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     return waiting
 
 
+def trusted(spec: ServiceSpec, seen: Observation, unasked: Collection[str], now: datetime) -> set[str]:
+    """Of the instances that the prober couldn't ask, those that enter the rotation all the same.
+
+    Nobody is healthy, and the load balancer itself asks what the prober would have asked.
+    """
+    if TargetState.HEALTHY in seen.health.values():
+        return set()
+    return {
+        replica.instance_id
+        for replica in seen.rows.replicas.values()
+        if replica.instance_id is not None
+        and replica.instance_id in unasked
+        and replica.state is ReplicaState.STARTING
+        and now - replica.entered[ReplicaState.STARTING] >= seconds(timing.UNASKED_S)
+        and (probe := rollout.of_version(spec, seen.rows, replica.version).readiness_probe) is not None
+        and probe.is_health_check
+    }
+
+
 def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances in rotation that are asked whether they still answer the probe."""
     watched = {}

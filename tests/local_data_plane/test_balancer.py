@@ -342,6 +342,36 @@ def test_fail_open() -> None:
     asyncio.run(scenario())
 
 
+def test_fail_open_reaches_who_is_still_booting() -> None:
+    """A lone target that is late loses most requests to one where nothing listens yet: it refuses at once.
+
+    That is why nothing is registered before it answers from inside.
+    """
+
+    async def scenario() -> None:
+        async with site() as here, FakeTarget().running() as busy:
+            here.configure(TargetGroup(GROUP, PORT, QUICK, algorithm="least_outstanding_requests"))
+            here.add("i-1", busy.address)
+            await here.until_state("i-1", "healthy")
+            here.add("i-2", free_address())
+            assert await who_serves(here, 4) == {busy.address: 4}, "while it is healthy, all are its"
+            busy.status = 503
+            await here.until_state("i-1", "unhealthy")
+            stream = asyncio.ensure_future(here.client.post(here.url + "/stream"))
+            other = asyncio.ensure_future(here.client.post(here.url + "/stream"))
+            await until(lambda: bool(busy.streams), "it has a request in flight")
+            answers = []
+            for _ in range(10):
+                async with here.post("/quick") as response:
+                    answers.append(response.status)
+            assert answers == [502] * 10
+            busy.streams[-1].pieces.put_nowait(None)
+            (await soon(stream)).close()
+            (await soon(other)).close()
+
+    asyncio.run(scenario())
+
+
 def test_errors_of_the_load_balancer() -> None:
     """No connection and no answer are 502, silence is 504, and nothing is tried on another target."""
 

@@ -72,7 +72,7 @@ def test_a_minimal_file_is_filled_in_with_the_documented_defaults(service: Loade
     chat = service(GOOD)
     assert chat.name == "chat"
     assert (chat.use_spot, chat.on_demand_fallback, chat.ordered) == (True, True, False)
-    assert (chat.health_check_path, chat.readiness_probe) == ("/health", None)
+    assert (chat.health_check_path, chat.readiness_probe) == ("/health", ReadinessProbe("/health", None, 4))
     assert (chat.drain_s, chat.initial_delay_s, chat.idle_timeout_s) == (30, 1200, 120)
     assert chat.drain_unhurried_s == chat.deregistration_delay_s == 300
     assert chat.disk == Disk(256, 3000, 250)
@@ -244,9 +244,20 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
 
 @pytest.mark.parametrize("probe", ["readiness_probe: /ready", "readiness_probe: {path: /ready}"])
 def test_a_probe_without_post_data_is_the_load_balancers_check(service: Loader, probe: str) -> None:
-    """A GET probe needs no prober of ours: it becomes the target group's health check."""
+    """It becomes the target group's check; the prober sends the same before a replica is registered."""
     chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
-    assert (chat.health_check_path, chat.readiness_probe) == ("/ready", None)
+    assert (chat.health_check_path, chat.readiness_probe) == ("/ready", ReadinessProbe("/ready", None, 4))
+    assert chat.readiness_probe is not None
+    assert chat.readiness_probe.is_health_check
+
+
+def test_what_a_given_target_group_checks_is_not_guessed(service: Loader) -> None:
+    """Only its owner knows: a replica is asked before it is registered where the file says what."""
+    brought = "spotrelay: {target_group: 'arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/a/0"
+    brought += "123456789abcdef', security_groups: [sg-0123456789abcdef0]}\n"
+    assert service(GOOD + brought).readiness_probe is None
+    said = GOOD.replace("replicas: 2", "replicas: 2\n  readiness_probe: /ready")
+    assert service(said + brought).readiness_probe == ReadinessProbe("/ready", None, 4)
 
 
 def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: Loader) -> None:

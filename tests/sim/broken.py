@@ -69,6 +69,7 @@ from spotrelay.serving.actions import (
     Replace,
     Request,
     Resume,
+    Start,
     StopInstance,
     Terminate,
 )
@@ -143,6 +144,7 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
 
 _for_replica = reconcile._for_replica
 _for_ready = reconcile._for_ready
+_enter = Performer._enter
 _count = SimTelemetry.count
 _price = PoolMemory.price
 _publish = Notifier._publish
@@ -938,6 +940,23 @@ def the_lone_fallback_is_drained(
         yield Drain(replica, "unhealthy for 180 s")
     else:
         yield from _for_ready(replica, health, seen, now)
+
+
+@mistake(Performer, "_enter", Rule.PROBED_BEFORE_ENTRY)
+def what_runs_enters_unasked(
+    self: Performer, decision: Any, spec: ServiceSpec, done: Any, ports: Mapping[str, int]
+) -> None:
+    """A replica is registered when its instance runs, long before anything listens there."""
+    _enter(self, decision, spec, done, ports)
+    starting = [a.replica.instance_id for a in done if isinstance(a, Start) and not a.replica.stands_by]
+    if starting:
+        self._ports.router.register(spec, [i for i in starting if i], ports)
+
+
+@mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY)
+def a_prober_that_fails_lets_all_in(_spec: ServiceSpec, _seen: Any, unasked: Any, _now: datetime) -> set[str]:
+    """What the prober couldn't ask is registered, though others are healthy."""
+    return set(unasked)
 
 
 @mistake(strength, "is_given_up", Rule.LONE_FALLBACK_STAYS)

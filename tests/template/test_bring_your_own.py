@@ -192,13 +192,13 @@ def test_beside_given_groups_ours_lets_in_the_probe_and_opens_nothing_else(
 
 
 def test_given_groups_come_beside_the_balancers(stack: Stack) -> None:
-    """Where the balancer is SpotRelay's, its group is let in by one of ours."""
+    """Where the balancer is SpotRelay's, its group and the prober's are let in by one of ours."""
     template = stack({"security_groups": [GROUP]})
     ours, theirs = launched(template)["SecurityGroupIds"]
     assert theirs == GROUP
     group = template.all("AWS::EC2::SecurityGroup")[refers_to(ours)]
     rules = [*group.get("SecurityGroupIngress", ()), *template.all("AWS::EC2::SecurityGroupIngress").values()]
-    assert [rule["Description"] for rule in rules] == ["requests and health checks"]
+    assert [rule["Description"] for rule in rules] == ["requests and health checks", "readiness probes"]
 
 
 def test_a_given_profile_is_the_instances(behind_group: Template) -> None:

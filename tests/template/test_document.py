@@ -403,8 +403,14 @@ def test_a_setting_arrives_at_the_controller(
     assert getattr(spec, name) != getattr(plain, name)
 
 
-SAID_BY_EVERY_FILE = ("requirements", "on_update", "disk_usd_per_hour", "drain_unhurried_s")
-"""Every file has requirements, and a disk."""
+SAID_BY_EVERY_FILE = (
+    "requirements",
+    "on_update",
+    "disk_usd_per_hour",
+    "drain_unhurried_s",
+    "readiness_probe",
+)
+"""Every file has requirements, a disk, and a health check that the prober asks, too."""
 
 
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:

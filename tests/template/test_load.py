@@ -15,7 +15,7 @@ from tests.template.test_instance_files import granted, synthesized, user_data_o
 
 
 def stack(directory: Path, scaling: dict[str, Any], *, most: int = 5) -> Template:
-    """Of a service without a readiness probe whose number follows this."""
+    """Of a service without a readiness probe of its own whose number follows this."""
     values = {
         "name": "chat",
         "service": {"replica_policy": {"min_replicas": 1, "max_replicas": most}},
@@ -41,25 +41,18 @@ def let_in(template: Template) -> list[str]:
     return [rule["Description"] for rule in rules]
 
 
-def test_who_asks_replicas_is_there_where_somebody_is_to_be_asked(tmp_path: Path) -> None:
-    """With `ongoing`, though there is no readiness probe; replicas let it in, the document waits for it."""
-    template = stack(tmp_path, {"ongoing": {"target_per_replica": 8}})
+@pytest.mark.parametrize(
+    ("scaling", "most"),
+    [({"ongoing": {"target_per_replica": 8}}, 5), ({"gpu_utilization": 60}, 5), ({}, 1)],
+    ids=["how many requests it has", "its health check", "of a fixed number"],
+)
+def test_every_service_has_who_asks_its_replicas(tmp_path: Path, scaling: dict[str, Any], most: int) -> None:
+    """Also where the load balancer's check is all there is; replicas let it in, the document waits for it."""
+    template = stack(tmp_path, scaling, most=most)
     assert askers(template) == [prober_function("chat")]
     assert let_in(template) == ["requests and health checks", "readiness probes"]
     (document,) = template.all("AWS::SSM::Parameter")
     assert function_id(template, "probe") in template.comes_after(document)
-
-
-@pytest.mark.parametrize(
-    ("scaling", "most"),
-    [({"gpu_utilization": 60}, 5), ({}, 1), ({"ongoing": {"target_per_replica": 8}}, 1)],
-    ids=["another target", "a fixed number", "a target that a fixed number has no use for"],
-)
-def test_and_nowhere_else(tmp_path: Path, scaling: dict[str, Any], most: int) -> None:
-    """A function and its way in are for those who need them."""
-    template = stack(tmp_path, scaling, most=most)
-    assert askers(template) == []
-    assert let_in(template) == ["requests and health checks"]
 
 
 def test_instances_may_report_how_busy_their_gpus_are(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ def _facts(template: Template) -> Facts:
         ordered=spec.ordered,
         overprovision=spec.overprovision,
         scaling=spec.scaling,
-        probe=spec.readiness_probe,
+        probe=_own_probe(spec.readiness_probe, (group["HealthCheckPath"], group["Matcher"]["HttpCode"])),
         initial_delay_s=spec.initial_delay_s,
         check=(group["HealthCheckPath"], group["Matcher"]["HttpCode"]),
         algorithm=attributes["load_balancing.algorithm.type"],
@@ -387,6 +387,14 @@ def _facts(template: Template) -> Facts:
         container=_container(scripts),
         placed=tuple(re.findall(r"^(?:place|mount_s3) .*$", files, re.MULTILINE)),
     )
+
+
+def _own_probe(probe: ReadinessProbe | None, check: tuple[str, str]) -> ReadinessProbe | None:
+    """The probe that is SpotRelay's alone; any other is the load balancer's check, asked from inside."""
+    if probe is None or not probe.is_health_check:
+        return probe
+    assert (probe.path, "200") == check
+    return None
 
 
 def _spec(template: Template) -> ServiceSpec:

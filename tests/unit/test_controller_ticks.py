@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,43 @@ def test_a_readiness_probe_comes_before_the_first_request() -> None:
     world.prober.silent.clear()
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def test_the_load_balancers_own_check_comes_before_the_first_request_too() -> None:
+    """Registered at `running` it would get requests while all others are unhealthy, and refuse them."""
+    world = world_of(replace(demo_spec(), readiness_probe=ReadinessProbe("/health", None)))
+    controller = Controller(world.ports())
+    world.prober.silent = {f"i-{n:017x}" for n in (1, 2, 3)}
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 3
+    assert not world.router.health(demo_spec())
+    world.prober.silent.clear()
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+@pytest.mark.parametrize("data", [None, {"max_tokens": 1}])
+def test_a_prober_that_fails_keeps_no_service_down(data: dict[str, Any] | None) -> None:
+    """While nobody is healthy, what has had time enters unasked, if the load balancer asks the same."""
+    spec = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/health", data))
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    world.refuse("prober.ask", Unavailable("the function is asleep"), times=None)
+    controller.tick("demo")
+    world.fleet.run()
+    controller.tick("demo")
+    world.clock.advance(timing.UNASKED_S - 1)
+    controller.tick("demo")
+    assert not world.router.health(spec)
+    world.clock.advance(1)
+    first, second = (instance_of(r) for r in active(world))
+    world.router.register(spec, [first])
+    world.router.pass_checks()
+    controller.tick("demo")
+    assert second not in world.router.health(spec), "another serves: it can wait for the prober"
+    world.router.fail_checks()
+    controller.tick("demo")
+    assert (second in world.router.health(spec)) is (data is None)
 
 
 def test_a_lost_warning_is_found_by_the_tick() -> None:

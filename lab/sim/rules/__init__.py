@@ -152,6 +152,10 @@ class Rule(StrEnum):
         "A silent replica isn't replaced while its own count of finished requests rises and it is full, "
         "for as long as the service allows, and no longer"
     )
+    PROBED_BEFORE_ENTRY = (
+        "What starts enters the rotation only when it has just answered its probe, "
+        "or the prober fails while no replica is healthy"
+    )
     CHANGED_AT_ONCE = (
         "Where all replicas change at once, the new ones enter the rotation together, and the old ones leave "
         "it together once as many new ones serve"

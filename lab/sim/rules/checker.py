@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lab.sim.cloud import SimCloud
+from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
@@ -515,6 +516,24 @@ class Checker:
                 Rule.CHANGED_AT_ONCE,
                 f"{sorted(map(str, entering))} enter, which makes {len(new)} of v{spec.version}",
             )
+
+    def check_probed(
+        self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
+    ) -> None:
+        """Targets are about to be registered: have those that start just answered their probe?"""
+        probe = spec.readiness_probe
+        if probe is None or spec.service in self.damaged:
+            return
+        was_refused = any(record.call is Call.PROBE and record.is_error for record in invocation.calls)
+        is_any_healthy = TargetState.HEALTHY in (invocation.health or {}).values()
+        may_be_trusted = was_refused and not is_any_healthy and probe.is_health_check
+        for row in store.load(spec.service).replicas.values():
+            is_asked = row.instance_id in invocation.answers.answering
+            if row.instance_id not in instance_ids or row.state is not ReplicaState.STARTING or is_asked:
+                continue
+            starts_at = time_of(row.entered[ReplicaState.STARTING])
+            if not may_be_trusted or self.scheduler.now + SKEW_S < starts_at + limits.UNASKED_S:
+                self.report(Rule.PROBED_BEFORE_ENTRY, f"{row} enters the rotation, and answered no probe")
 
     def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore

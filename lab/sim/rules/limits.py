@@ -73,6 +73,10 @@ def is_overdue_at(row: Replica, spec: ServiceSpec) -> float:
     return time_of(since) + spec.initial_delay_s + BOOT_S
 
 
+UNASKED_S = 120.0
+"""Where nobody is healthy and the prober fails, what has started for so long enters unasked, if the load
+balancer asks the same: docs/service-file.md, Health and readiness."""
+
 ADOPTION_AFTER_S = 10.0
 """A launched instance is adopted after ten seconds. Until then, its own launch may record it."""
 

@@ -159,7 +159,7 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
             and instance is not None
             and instance.state is InstanceState.RUNNING
             and instance.address is not None
-            and instance.id not in seen.health
+            and seen.health.get(instance.id) in _OUT
             and instance.id not in seen.warned
             and rollout.of_version(spec, seen.rows, replica.version).readiness_probe is not None
         ):
@@ -340,7 +340,7 @@ def _for_rising(
         yield MarkReady(replica)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
         yield Start(replica)
-    elif is_running and health is None and spec.readiness_probe is None and not replica.stands_by:
+    elif is_running and health in _OUT and spec.readiness_probe is None and not replica.stands_by:
         yield Register(replica)
     # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
     # `late` looks after those that are probed.
@@ -370,7 +370,7 @@ def _for_ready(
         yield NoteHealth(replica, now)
     elif strength.is_given_up(replica, now) and seen.stays_without(replica):
         yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
-    elif health is None:
+    elif health in _OUT:
         yield Register(replica)  # somebody took it out of rotation behind our back
 
 
@@ -557,6 +557,9 @@ def _terminate(instance: Instance, seen: Observation, why: str, replica: Replica
     if instance.state not in _GOING and instance.id not in seen.warned:
         yield Terminate(replica, instance.id, why)
 
+
+_OUT = (None, TargetState.DRAINING)
+"""What isn't in rotation: it never was, or was taken out, which is shown for minutes."""
 
 _GOING = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 

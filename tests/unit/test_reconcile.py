@@ -260,6 +260,7 @@ def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     fail = replace(fail, replica=late)
     judged = {state: decide(late, instances=(an_instance(1),), health={1: state}) for state in TargetState}
     assert judged.pop(TargetState.HEALTHY) == [MarkReady(late)]
+    assert judged.pop(TargetState.DRAINING) == [Register(late)], "nobody judges one that was taken out"
     assert judged.pop(TargetState.INITIAL) == judged.pop(TargetState.UNAVAILABLE) == []
     assert all(actions == [fail, FALLBACK] for actions in judged.values())
 
@@ -487,6 +488,19 @@ def test_each_way_out_has_its_time(facts: dict[str, Any], lasts_s: float, health
     before = replace(UNHURRIED, drain_unhurried_s=None)
     assert not is_ended(2 * 50 - 1, before)
     assert is_ended(2 * 50, before), "a document of before: as `drain_seconds` for all"
+
+
+def test_what_is_still_shown_as_draining_may_come_back() -> None:
+    """A standby that is resumed on its way back, or a replica that somebody took out, waits for no delay."""
+    draining = {1: TargetState.DRAINING}
+    rising = a_replica(1, ReplicaState.STARTING, since_s=5)
+    seen = seen_of(rising, instances=[an_instance(1, address="10.0.0.1")], health=draining)
+    assert Register(rising) in reconcile.decide(demo_spec(replicas=1), seen, NOW)
+    probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {}))
+    assert list(reconcile.awaiting_probe(probed, seen)) == [1]
+    ready = a_replica(1, ReplicaState.READY, unhealthy_since=NOW)
+    seen = seen_of(ready, instances=[an_instance(1)], health=draining)
+    assert Register(ready) in reconcile.decide(demo_spec(replicas=1), seen, NOW)
 
 
 def test_a_removed_service_ends_in_a_hurry() -> None:

@@ -222,7 +222,7 @@ def _table(facts: Description, costs: Costs | None) -> Table:
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,
         "idle time-out": f"{facts.idle_timeout_s} s",
-        "drain": f"{facts.drain_s} s",
+        "drain": f"{facts.drain_s} s after a warning, {facts.longest_drain_s} s where nothing hurries",
         "new versions": facts.updates,
         "disk": facts.disk,
         "image": facts.image,

@@ -88,6 +88,7 @@ class Description:
     readiness_probe: str
     idle_timeout_s: int
     drain_s: float
+    longest_drain_s: float
     updates: str
     disk: str
     image: str
@@ -122,6 +123,7 @@ def describe(service: Service) -> Description:
         readiness_probe=_probe(probe) if probe and not probe.is_health_check else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
+        longest_drain_s=service.longest_drain_s,
         updates=_updates(service),
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
         image=_image(service),

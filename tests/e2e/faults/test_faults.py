@@ -115,9 +115,9 @@ def test_nothing_is_left_in_a_queue(light: Bench) -> None:
 
 
 def test_nothing_was_refused_for_want_of_a_permission(light: Bench) -> None:
-    """Whatever went wrong, no function asked for more than its grants; and signals registered what ran."""
+    """Whatever went wrong, no function asked for more than its grants; and signals take out the warned."""
     decisions = light.cloud.decisions()
     ours = {light.outputs[name] for name in ("OnSignalRole", "ReconcileRole", "SurveyRole")}
     assert not [d for d in decisions if d["role"] in ours and d["refused"]]
     by_signals = {d["action"] for d in decisions if d["role"] == light.on_signal}
-    assert "elasticloadbalancing:RegisterTargets" in by_signals
+    assert "elasticloadbalancing:DeregisterTargets" in by_signals

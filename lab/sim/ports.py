@@ -15,6 +15,7 @@ from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.answers import Answers
+from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -299,9 +300,9 @@ class SimTicker:
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        body = Tick(service, kind=TickKind.OVERRIDE).to_json()
+        body = Tick(service, kind=TickKind.OVERRIDE, override=override).to_json()
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
 

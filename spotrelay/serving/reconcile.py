@@ -281,21 +281,21 @@ def _for_missing(
     assert replica.instance_id is not None  # noqa: S101 - `_missing` has looked
     health = seen.health.get(replica.instance_id)
     serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
-    too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
-    if replica.id not in serving or seen.is_vouched_for:
+    lost = len(serving & set(missing))
+    why = ""
+    if health is TargetState.HEALTHY:
+        why = "and it answers its checks"
+    elif lost > max(len(serving) * timing.CREDIBLE_SHARE, 1):
+        why = f"nor those of {lost} of {len(serving)} ready replicas in all"
+    kept = HoldBack(
+        f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, {why}", then=COUNTS_AS_GONE
+    )
+    if replica.id not in serving or (why and seen.is_vouched_for(kept)):
         yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
-    elif health is TargetState.HEALTHY:
-        yield HoldBack(
-            f"replica {replica.id} is kept",
-            f"EC2 doesn't show {replica.instance_id}, and it answers its checks",
-        )
-        if replica.unhealthy_since:
+    elif why:
+        yield kept
+        if health is TargetState.HEALTHY and replica.unhealthy_since:
             yield NoteHealth(replica, None)
-    elif too_many:
-        yield HoldBack(
-            f"replica {replica.id} is kept",
-            f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more",
-        )
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
     elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
@@ -510,8 +510,9 @@ def _for_unowned(
             continue
         if spec is None or not is_in_rotation:
             # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
-            if is_blind and not seen.is_vouched_for and instance.id not in seen.of_ended:
-                yield HoldBack(f"{instance.id} is left alone", blind)
+            left = HoldBack(f"{instance.id} is left alone", blind, then="it is drained and terminated")
+            if is_blind and instance.id not in seen.of_ended and not seen.is_vouched_for(left):
+                yield left
             else:
                 yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
             continue
@@ -557,6 +558,9 @@ def _terminate(instance: Instance, seen: Observation, why: str, replica: Replica
     if instance.state not in _GOING and instance.id not in seen.warned:
         yield Terminate(replica, instance.id, why)
 
+
+COUNTS_AS_GONE = "it counts as gone: it leaves the rotation, and is replaced"
+"""What an override lets happen to a replica whose instance EC2 doesn't show."""
 
 _OUT = (None, TargetState.DRAINING)
 """What isn't in rotation: it never was, or was taken out, which is shown for minutes."""

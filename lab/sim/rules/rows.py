@@ -10,6 +10,7 @@ from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
+from lab.sim.rules.word import let_go, of_replica
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -339,7 +340,7 @@ def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, 
     now = commit.at + SKEW_S
     if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
-    if old.state is not ReplicaState.READY or view.invocation.is_override:
+    if old.state is not ReplicaState.READY or of_replica(row) in let_go(view.invocation):
         return
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     missing = [

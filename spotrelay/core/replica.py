@@ -63,7 +63,8 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
     # One that is resumed ends: its instance goes on under the replica that it becomes.
     ReplicaState.STANDBY: frozenset({ReplicaState.DRAINING, ReplicaState.TERMINATED}),
     ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
-    ReplicaState.DRAINING: frozenset({ReplicaState.TERMINATED}),
+    # One that has left comes back where nobody else serves.
+    ReplicaState.DRAINING: frozenset({ReplicaState.STARTING, ReplicaState.TERMINATED}),
     ReplicaState.TERMINATED: frozenset(),
     ReplicaState.FAILED: frozenset(),
 }
@@ -123,6 +124,8 @@ class Replica:
     slots: int = 1
     """How many replicas its instance hosts, this one among them; see `core.slots`."""
     unhealthy_since: datetime | None = None
+    missing_since: datetime | None = None
+    """Since when EC2 doesn't show its instance, and should: see `serving.missing`."""
     silent_since: datetime | None = None
     """Since when it doesn't answer the readiness probe, though it serves. A proof that it is busy begins this
     anew: see `serving.silence`."""
@@ -189,7 +192,7 @@ class Replica:
         """
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransitionError(f"{self}: {self.state} does not lead to {state}")
-        entered = {**self.entered, state: now}
+        entered = {**{s: at for s, at in self.entered.items() if s is not state}, state: now}
         return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
 
     def provisioned(self, instance: Instance, now: datetime) -> Replica:

@@ -12,6 +12,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
 
+CAME_BACK = "back in rotation: no other replica serves"
+"""Why one starts that had left."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -227,6 +230,40 @@ class NoteHealth(_OfReplica):
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         return replace(row, unhealthy_since=self.unhealthy_since)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteMissing(_OfReplica):
+    """EC2 doesn't show its instance, and should; `missing_since` is None when it does again."""
+
+    missing_since: datetime | None
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, missing_since=self.missing_since)
+
+
+@dataclass(frozen=True, slots=True)
+class ComeBack(_OfReplica):
+    """One that has left the rotation, and still runs, comes back: nobody else serves.
+
+    It starts once more: it is asked, registered and found healthy like any other, whatever it left for.
+    """
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(
+            ReplicaState.STARTING,
+            now,
+            CAME_BACK,
+            lost_at=row.lost_at if row.is_warned else None,
+            unhealthy_since=None,
+            missing_since=None,
+            silent_since=None,
+            refusals=0,
+            busy_since=None,
+            finished=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +509,9 @@ Action = (
     | Register
     | MarkReady
     | NoteHealth
+    | NoteMissing
     | NoteSilence
+    | ComeBack
     | Fail
     | End
     | Resume

@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSettings, ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.serving.observation import Observation
 
 WARNED = "interruption warning"
 """Why a replica is replaced that EC2 takes back."""
@@ -25,6 +27,11 @@ WARNED = "interruption warning"
 def ends_at(warned_at: datetime) -> datetime:
     """When EC2 takes an instance that it has warned."""
     return warned_at + seconds(timing.NOTICE_S)
+
+
+def may_serve_on(replica: Replica) -> bool:
+    """Whether it serves, or may come to before EC2 takes it. Its row may be behind the load balancer."""
+    return replica.state in _MAY_SERVE and not replica.stands_by
 
 
 def drain_deadline(spec: ServiceSpec, warned_at: datetime) -> datetime:
@@ -62,25 +69,77 @@ def may_leave(spec: ServiceSpec, warned_at: datetime, staying: int, now: datetim
     return now >= (last_moment(warned_at) if is_last else drain_deadline(spec, warned_at))
 
 
-def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime) -> Iterator[Replica]:
-    """Of those that serve on, the ones whose time has come; `gone` are lost, whatever their row says."""
+def leaving(
+    spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime, spared: Collection[str] = ()
+) -> Iterator[Replica]:
+    """Of those that serve on, the ones whose time has come.
+
+    `gone` are lost, whatever their row says. Of the instances that are `spared` EC2 says that it doesn't take
+    them back, though it warned them: the last one there stays. If that is wrong, requests are cut that nobody
+    else would have answered.
+    """
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
-    # Also one that doesn't answer its checks: where none does, the load balancer sends requests to all.
-    serving_on = [
-        (r.serves, r.warned_at, r.id) for r in there if r.warned_at and r.state is ReplicaState.READY
-    ]
-    last = max(serving_on, default=None) if staying == 0 else None
-    for one in serving_on:
-        _, warned_at, id_ = one
-        if may_leave(spec, warned_at, staying, now, is_last=one == last):
-            yield rows.replicas[id_]
+    last = last_there(there)
+    for replica in there:
+        is_last = replica is last
+        if (
+            replica.warned_at
+            and may_serve_on(replica)
+            and may_leave(spec, replica.warned_at, staying, now, is_last=is_last)
+            and not (is_last and replica.instance_id in spared)
+        ):
+            yield replica
+
+
+def last_there(replicas: Collection[Replica]) -> Replica | None:
+    """The one that serves on the longest where all are warned; None: another one stays.
+
+    It may be one that doesn't answer its checks: where none does, the load balancer sends requests to all.
+    """
+    if any(r.stays for r in replicas):
+        return None
+    serving_on = [r for r in replicas if r.warned_at and may_serve_on(r)]
+    return max(
+        serving_on, key=lambda r: (r.serves, r.state is ReplicaState.READY, r.warned_at, r.id), default=None
+    )
+
+
+def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
+    """Of those that have left and still run, the ones that come back, as nobody serves.
+
+    Those first that EC2 leaves longest. A standby on its way back is resumed instead.
+    """
+    rows = seen.rows.replicas.values()
+    is_served = any(
+        r.serves or (r.state.is_active and seen.health.get(r.instance_id or "") is TargetState.HEALTHY)
+        for r in rows
+    )
+    if is_served:
+        return set()
+    left = [r for r in rows if _may_come_back(r, seen, now)]
+    left.sort(key=lambda r: (r.warned_at is None, r.warned_at or r.since, r.id), reverse=True)
+    return {r.id for r in left[: spec.replicas]}
+
+
+def _may_come_back(replica: Replica, seen: Observation, now: datetime) -> bool:
+    """Whether it has served, has left, and EC2 leaves it its instance for a while."""
+    instance = seen.instances.get(replica.instance_id or "")
+    has_left = replica.state is ReplicaState.DRAINING and ReplicaState.READY in replica.entered
+    is_there = instance is not None and instance.state is InstanceState.RUNNING
+    warned_at = replica.warned_at or seen.warned.get(replica.instance_id or "")
+    is_spared = replica.instance_id in seen.spared
+    is_left = warned_at is None or is_spared or now < last_moment(warned_at)
+    return has_left and not replica.is_standby and is_there and is_left
 
 
 def is_due_soon(spec: ServiceSpec, warned_at: datetime, now: datetime) -> bool:
     """Whether one of its looks is due in the next seconds."""
     soon = now + seconds(timing.LOOK_AGAIN_WITHIN_S)
     return any(now < at <= soon for at in looks_due(spec, warned_at))
+
+
+_MAY_SERVE = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY})
 
 
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:

@@ -96,7 +96,7 @@ def test_one_bad_message_does_not_spoil_its_batch(functions: Functions) -> None:
     counts = functions.world.telemetry.counts
     assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.MESSAGES_MALFORMED]) == (1, 2)
     assert counts[Metric.FOREIGN_INSTANCES] == 1
-    assert functions.world.store.load("demo").replicas[1].state is ReplicaState.DRAINING
+    assert functions.world.store.load("demo").replicas[1].is_warned
 
 
 def test_only_what_failed_is_delivered_again(functions: Functions) -> None:

@@ -95,11 +95,9 @@ class Drain(_Leaves):
 
     @property
     def loses(self) -> bool:
-        """See `_Step.loses`. What served on was lost with its warning. A standby serves nobody, and as it is
-        on-demand it is never warned."""
+        """See `_Step.loses`. What served on was lost with its warning."""
         is_news = self.warned_at is not None and not self.replica.is_warned
-        is_gone = is_news or (self.is_gone and not self.replica.stands_by)
-        return is_gone and self.replica.lost_at is None
+        return (is_news or self.is_gone) and self.replica.can_be_lost
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
@@ -118,11 +116,11 @@ class ServeOn(_OfReplica):
     @property
     def loses(self) -> bool:
         """See `_Step.loses`."""
-        return self.replica.lost_at is None
+        return self.replica.can_be_lost
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return replace(row, warned_at=self.warned_at, lost_at=row.lost_at or now)
+        return replace(row, warned_at=self.warned_at, lost_at=now if self.loses else row.lost_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +254,6 @@ class ComeBack(_OfReplica):
             ReplicaState.STARTING,
             now,
             CAME_BACK,
-            lost_at=row.lost_at if row.is_warned else None,
             unhealthy_since=None,
             missing_since=None,
             silent_since=None,

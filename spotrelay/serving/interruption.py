@@ -25,7 +25,7 @@ from spotrelay.serving.actions import (
     Start,
     TakeOut,
 )
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.rotation import OTHERS_SERVE, WARNED
 
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
@@ -80,8 +80,8 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime, spared: Collection[str] = 
 
 
 def leave(replica: Replica) -> Drain:
-    """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
-    return Drain(replica, WARNED, warned_at=replica.warned_at)
+    """A replica that served on, or came back, leaves; its replacement came before, if it gets one."""
+    return Drain(replica, WARNED if replica.is_warned else OTHERS_SERVE, warned_at=replica.warned_at)
 
 
 def settled(rows: Rows, now: datetime) -> frozenset[str]:

@@ -159,14 +159,16 @@ def _is_out(replica: Replica, seen: Observation) -> bool:
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
-    """Whether it stands by, or drains, and whatever it still waits for won't come within seconds.
+    """Whether it stands by, drains or serves on, and whatever it still waits for won't come within seconds.
 
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
-    if replica.state is not ReplicaState.DRAINING:
+    if replica.warned_at is not None:
+        due = rotation.ends_at(replica.warned_at)
+    elif replica.state is ReplicaState.DRAINING:
+        due = drained_at(spec, replica)
+    else:
         return replica.state is ReplicaState.STANDBY
-    warned_at = replica.warned_at
-    due = drained_at(spec, replica) if warned_at is None else rotation.ends_at(warned_at)
     return now >= due + seconds(timing.ENDS_WITHIN_S)
 
 

@@ -13,7 +13,6 @@ from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.events.ticks import Tick, TickKind, parse_tick
 from spotrelay.memory import MemoryDeadLetters, World

@@ -16,7 +16,6 @@ from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Throttled
-from spotrelay.core.replica import ReplicaState
 from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 

@@ -17,7 +17,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import reconcile, rotation
-from spotrelay.serving.actions import ComeBack, Drain
+from spotrelay.serving.actions import ComeBack, Drain, Replace, Request, ServeOn
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
@@ -194,7 +194,7 @@ def back(*replicas: Replica, wanted: int = 2, **seen: Any) -> list[int]:
 def test_what_has_left_comes_back_while_nobody_serves() -> None:
     """It runs, and may answer; as many as are wanted, and those first that EC2 leaves longest."""
     warned, long_warned = (left(i, warned_at=NOW - seconds(ago_s)) for i, ago_s in ((2, 30), (3, 90)))
-    assert back(warned, long_warned) == [2, 3]
+    assert back(warned, long_warned) == [2], "the other one's requests would be cut"
     assert back(left(1), warned, long_warned) == [1, 2]
     assert back(left(1), wanted=0) == [], "nobody is to serve"
 
@@ -206,6 +206,7 @@ def test_nothing_comes_back_beside_one_that_serves() -> None:
     assert back(left(1), starting, health={4: TargetState.HEALTHY}) == []
     assert back(left(1), starting, health={4: TargetState.UNHEALTHY}) == [1]
     assert back(left(1), a_replica(4, READY, warned_at=NOW), health={4: TargetState.HEALTHY}) == []
+    assert back(left(1), instances=[an_instance(1), an_instance(9)], health={9: TargetState.HEALTHY}) == []
 
 
 def test_what_is_ending_or_never_served_does_not_come_back() -> None:
@@ -218,7 +219,11 @@ def test_what_is_ending_or_never_served_does_not_come_back() -> None:
     past = left(1, warned_at=NOW - seconds(110))
     assert back(past) == []
     assert back(past, spared=frozenset({"i-1"})) == [1]
-    assert back(left(1, warned_at=NOW - seconds(109))) == [1]
+    assert back(left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))) == [2], (
+        "one of them"
+    )
+    later = a_replica(3, ReplicaState.STARTING, warned_at=NOW - seconds(100))
+    assert back(left(1, warned_at=NOW - seconds(109)), later) == [], "another one may still come to serve"
 
 
 def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
@@ -229,10 +234,27 @@ def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
     assert (after.unhealthy_since, after.silent_since, after.missing_since, after.refusals) == (None,) * 3 + (
         0,
     )
-    lost_at = NOW - seconds(60)
-    assert ComeBack(row).after(replace(row, lost_at=lost_at), NOW).lost_at is None
-    warned = replace(row, warned_at=lost_at, lost_at=lost_at)
-    assert ComeBack(row).after(warned, NOW).lost_at == lost_at
+    for loss in (Drain(after, "instance gone", is_gone=True), ServeOn(after, "warned", NOW)):
+        assert not loss.loses, "it is there beside those that should be"
+    assert not after.is_counted
+
+
+def test_what_came_back_leaves_once_as_many_as_wanted_serve() -> None:
+    """Nothing replaces it, and nothing counts on it."""
+    row = replace(left(1), state=READY)
+    assert row.came_back
+    others = [a_replica(i, READY) for i in (2, 3)]
+    for serving, leaves in ((others[:1], []), (others, [1])):
+        replicas = [row, *serving]
+        seen = seen_of(
+            *replicas,
+            instances=[an_instance(r.id) for r in replicas],
+            health=dict.fromkeys((r.id for r in replicas), TargetState.HEALTHY),
+        )
+        actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
+        assert [a.replica.id for a in actions if isinstance(a, Drain)] == leaves
+        assert [a.count for a in actions if isinstance(a, Request)] == [1] * (not leaves)
+        assert not [a for a in actions if isinstance(a, Replace)]
 
 
 def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:

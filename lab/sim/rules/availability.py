@@ -33,7 +33,7 @@ def check_rotation_kept(
         return
     rows = store.load(service).replicas.values()
     # One that has just died may be counted on: nobody knows yet.
-    counted_on = any(r.stays and r.instance_id not in leaving for r in rows)
+    counted_on = any(r.serves and r.instance_id not in leaving for r in rows)
     group = checker.cloud.groups.get(service, {})
     answering = {id_ for id_ in group if checker.cloud.answers_checks(service, id_, invocation.began_at)}
     if counted_on or not answering or answering - set(leaving):

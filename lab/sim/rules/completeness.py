@@ -148,7 +148,8 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
     taken = {host(id_) for id_ in owned if id_}
     # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
     ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    is_partial = any(view.target(row) is None for row in ready) or not view.health
+    shows_ours = any(id_ in view.instances or id_ in owned for id_ in view.health)
+    is_partial = any(view.target(row) is None for row in ready) or not shows_ours
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
         is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)
@@ -325,7 +326,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
         return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):
         case "EC2 Instance State-change Notification", "running":
-            return "it runs" if row.state is ReplicaState.PROVISIONING else ""
+            return "it runs" if row.state is ReplicaState.PROVISIONING and not row.is_warned else ""
         case "EC2 Instance State-change Notification", "terminated":
             was_draining = row.state is ReplicaState.DRAINING and view.is_before(row.since)
             return "it is terminated" if row.state.is_active or was_draining else ""

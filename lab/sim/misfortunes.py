@@ -193,7 +193,7 @@ def _spare(victim: _Victim) -> None:
         if instance.is_being_taken(world.scheduler.now):
             world.say(f"EC2 spares {instance.host}")
             for slot in world.cloud.slots_of(instance):
-                slot.warned_at = NEVER
+                slot.warned_at, slot.spared_at = NEVER, world.scheduler.now
 
     world.scheduler.at(world.scheduler.now + world.random.uniform(1, 110), spare)
 

@@ -119,9 +119,11 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
             elif is_stood_in_for:
                 settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
                 waits += [at for at in settled if at > now]
+        elif _is_left_alone(spec, replica, now):
+            continue
         elif (until := _waits_until(spec, replica, seen)) > now:
             waits.append(until)
-        elif not _is_left_alone(spec, replica, now):
+        else:
             return soon
     if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
         braked = failures.held_until(rollout.proven(spec, rows), rows.backoff)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotrelay.core import timing
-from spotrelay.core.instances import TargetState
-from spotrelay.core.replica import Replica
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnUpdate
 from spotrelay.core.timing import seconds
@@ -52,6 +52,13 @@ def test_at_rest_the_minute_s_tick_will_do() -> None:
     """Every replica serves and nobody stands in: there is nothing to wait for."""
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), fresh(2)), NOW) is None
     assert strength.next_look(None, look(), NOW) is None
+
+
+def test_a_standby_that_another_function_has_just_put_to_rest_is_no_reason_to_look() -> None:
+    """Its row may say so by a clock that is ahead: the service is at rest all the same."""
+    standby = a_replica(2, ReplicaState.STANDBY, since_s=-0.5, is_standby=True)
+    seen = seen_of(spot(1), standby, instances=[an_instance(2, InstanceState.STOPPED)])
+    assert strength.next_look(demo_spec(replicas=1), seen, NOW) is None
 
 
 def test_what_finishes_its_requests_is_looked_at_when_its_time_is_over() -> None:

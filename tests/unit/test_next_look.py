@@ -61,6 +61,19 @@ def test_a_standby_that_another_function_has_just_put_to_rest_is_no_reason_to_lo
     assert strength.next_look(demo_spec(replicas=1), seen, NOW) is None
 
 
+def test_a_refused_standby_waits_until_as_many_as_wanted_serve() -> None:
+    """It isn't launched sooner, and after a crash loop that may take days: the ticks rest."""
+    spec = replace(demo_spec(replicas=2), standby=1)
+    standby = replace(refused(9, is_standby=True), retry_at=NOW - seconds(20))
+    newer = replace(spec, on_update=OnUpdate.ROLLING, version=2)
+    assert strength.next_look(newer, after(replace(LOOPING, version=2), standby), NOW) is None
+    waiting = replace(refused(2), retry_at=NOW + seconds(300))
+    assert strength.next_look(spec, look(spot(1), waiting, standby), NOW) == waiting.retry_at
+    assert strength.next_look(spec, look(spot(1), spot(2), standby), NOW) == SOON, "it is due"
+    early = replace(standby, retry_at=NOW + seconds(20))
+    assert strength.next_look(spec, look(spot(1), spot(2), early), NOW) == NOW + seconds(20)
+
+
 def test_what_finishes_its_requests_is_looked_at_when_its_time_is_over() -> None:
     """Nothing happens for minutes while the load balancer shows it as draining: the ticks rest."""
     spec = replace(demo_spec(replicas=1), drain_s=30, drain_unhurried_s=300)

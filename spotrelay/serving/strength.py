@@ -138,7 +138,7 @@ def _waits_until(spec: ServiceSpec | None, replica: Replica, seen: Observation) 
     """Until when nothing is to be done about it; or since when there is."""
     if replica.state is ReplicaState.REQUESTED:
         return _held_until(spec, replica, seen.rows)
-    return _drained_at(spec, replica) if _is_out(replica, seen) else replica.since
+    return drained_at(spec, replica) if _is_out(replica, seen) else replica.since
 
 
 def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datetime:
@@ -164,18 +164,20 @@ def _is_out(replica: Replica, seen: Observation) -> bool:
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
-    """Whether it stands by, or drains, and whatever it still waits for won't come within seconds.
+    """Whether it stands by, drains or serves on, and whatever it still waits for won't come within seconds.
 
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
-    if replica.state is not ReplicaState.DRAINING:
+    if replica.warned_at is not None:
+        due = rotation.ends_at(replica.warned_at)
+    elif replica.state is ReplicaState.DRAINING:
+        due = drained_at(spec, replica)
+    else:
         return replica.state is ReplicaState.STANDBY
-    warned_at = replica.warned_at
-    due = _drained_at(spec, replica) if warned_at is None else rotation.ends_at(warned_at)
     return now >= due + seconds(timing.ENDS_WITHIN_S)
 
 
-def _drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
+def drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
     """When one that drains has had its time."""
     drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
     return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)

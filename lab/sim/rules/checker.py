@@ -12,6 +12,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
+from lab.sim.rules.availability import check_rotation_kept
 from lab.sim.rules.desired import gone_by, in_effect
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.scheduler import Scheduler
@@ -281,7 +282,7 @@ class Checker:
         missing = max(most - there, 0) if has_failed else sum(map(_is_unready_spot, loaded))
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         fallbacks = sum(
-            r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+            r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
             for r in after.values()
         )
         if fallbacks > missing:
@@ -291,7 +292,7 @@ class Checker:
             )
         needed = max((spec.replicas - spec.overprovision for spec in documents), default=0)
         bought = sum(
-            row.is_fallback and row.state.is_active and not (row.is_standby or limits.is_given_up(row, now))
+            row.is_fallback and row.is_counted and not (row.is_standby or limits.is_given_up(row, now))
             for row in after.values()
         )
         if any(row.is_fallback and not row.is_standby for row in changes.create) and bought > needed:
@@ -542,6 +543,7 @@ class Checker:
         service, now = spec.service, self.scheduler.now
         if self.is_damaged(service, invocation.began_at):
             return
+        check_rotation_kept(self, invocation, spec, instance_ids, store)
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
         for instance_id in instance_ids:
@@ -638,6 +640,7 @@ class Checker:
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
                 and instance_id in (invocation.health or ())
+                and target.registered_at < invocation.began_at  # else it came back
             ):
                 self.report(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 
@@ -648,7 +651,7 @@ class Checker:
             return  # it had no row, or isn't ours; a tick will see the warning
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at < NEVER
-        serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
+        serves_on = row.state.is_active and row.is_warned and not is_hibernated
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:

@@ -19,6 +19,7 @@ from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.memory import EPOCH
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -27,6 +28,8 @@ UNREPLACED_REASONS = (
     "more replicas than wanted",
     "service removed",
     "Spot is back",
+    "came back, and others serve again",
+    "came back, and doesn't answer",
     "orphan: no replica and no launch intent knows it",
 )
 """Reasons for which a replica goes without a replacement."""
@@ -114,7 +117,9 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
         ),
     ):
         heard = {notice.subject for notice in told if notice.kind is kind}
-        if heard != happened:
+        # One that gets ready once it is known to be lost may do so before that was told.
+        late = {str(r.id) for r in new if r.lost_at and r.lost_at <= r.entered.get(ReplicaState.READY, EPOCH)}
+        if heard != happened and (kind is NoticeKind.REPLICA_LOST or heard - late != happened - late):
             report(Rule.NEWS_TOLD, f"{service}: {kind} of {sorted(heard)}, not {sorted(happened)}")
     lost = {r.id: r for r in new if r.lost_at}
     heard = {n.subject for n in told if n.kind is NoticeKind.REPLICA_LOST and n.facts["warned"]}

@@ -375,7 +375,7 @@ def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
         return  # after failures each that isn't there may have one
     now = commit.at + SKEW_S  # one that is about to be late may be so by another clock
     fallbacks = sum(
-        r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+        r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
         for r in commit.after.replicas.values()
     )
     # One that this very tick found adopted starts alone, perhaps.

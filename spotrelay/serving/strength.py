@@ -145,7 +145,7 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datet
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
     if spec and replica.stands_by:
-        # `standby` launches none while fewer serve than wanted. A tick that finds as many is followed by another.
+        # `standby` launches none while fewer serve than wanted. Once as many do, another tick follows.
         return (replica.retry_at or past) if staying_count(rows) >= spec.replicas else failures.NEVER
     version = _as_wanted(replica, spec, rows).version if spec else replica.version
     held = [

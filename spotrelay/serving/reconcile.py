@@ -75,7 +75,7 @@ def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Ac
             yield ComeBack(replica)
         elif replica.id in unshown:
             yield from _for_missing(spec, replica, seen, unshown, now)
-        elif replica.id not in adopted:
+        else:
             yield from _for_replica(spec, replica, seen, now)
     yield from adopted.values()
     yield from _for_intents(seen, adopted, now)

@@ -24,7 +24,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures, rollout, rotation, standby
 from spotrelay.serving.actions import Action, Drain, End, Launch, Request
-from spotrelay.serving.observation import Observation, counted, is_due, spare, stays_from
+from spotrelay.serving.observation import Observation, counted, is_due, spare, staying_count, stays_from
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -119,9 +119,11 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
             elif is_stood_in_for:
                 settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
                 waits += [at for at in settled if at > now]
+        elif _is_left_alone(spec, replica, now):
+            continue
         elif (until := _waits_until(spec, replica, seen)) > now:
             waits.append(until)
-        elif not _is_left_alone(spec, replica, now):
+        else:
             return soon
     if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
         braked = failures.held_until(rollout.proven(spec, rows), rows.backoff)
@@ -142,6 +144,9 @@ def _waits_until(spec: ServiceSpec | None, replica: Replica, seen: Observation) 
 def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
+    if spec and replica.stands_by:
+        # `standby` launches none while fewer serve than wanted. Once as many do, another tick follows.
+        return (replica.retry_at or past) if staying_count(rows) >= spec.replicas else failures.NEVER
     version = _as_wanted(replica, spec, rows).version if spec else replica.version
     held = [
         replica.retry_at,

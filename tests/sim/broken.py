@@ -1179,7 +1179,7 @@ def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[
 
 
 @mistake(
-    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=700
+    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=400
 )
 def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
     """However often a version fails, replicas make place for it."""

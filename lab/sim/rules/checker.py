@@ -362,7 +362,7 @@ class Checker:
         documents: Sequence[ServiceSpec],
     ) -> None:
         """Fewer than desired are left: does it refuse its probe, while enough others answer theirs?"""
-        if row.reason != "refuses its readiness probe":
+        if not row.reason.startswith("refuses its readiness probe"):
             self.report(Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason})")
             return
         health = invocation.health or {}

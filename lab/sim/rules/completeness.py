@@ -148,8 +148,9 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
     taken = {host(id_) for id_ in owned if id_}
     # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
     ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    shows_ours = any(id_ in view.instances or id_ in owned for id_ in view.health)
-    is_partial = any(view.target(row) is None for row in ready) or not shows_ours
+    # Foreign targets, which a group of the user's may have, vouch for nothing.
+    is_partial = any(view.target(row) is None for row in ready)
+    is_partial |= not any(id_ in owned or id_ in view.instances for id_ in view.health)
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
         is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)

@@ -154,7 +154,8 @@ def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float
 def _is_excused(view: InvocationView, old: Replica) -> bool:
     """Whether a silent replica showed just now that it is busy, and may still be."""
     work = view.invocation.answers.work.get(old.instance_id or "")
-    busy = view.spec.busy if view.spec else None
+    document = view.spec or view.rows.document  # where the deployed one is missing, the last one counts
+    busy = document.busy if document else None
     if work is None or busy is None or old.finished is None or old.silent_since is None:
         return False
     since = time_of(old.busy_since or old.silent_since)

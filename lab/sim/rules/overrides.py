@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, missing
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.word import OF_DOCUMENT, let_go, of_replica
@@ -18,6 +18,8 @@ from spotrelay.core.held import Held
 from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Removal
+
+DRAINING = ReplicaState.DRAINING
 
 
 def check(view: InvocationView, *, is_whole: bool) -> None:
@@ -85,26 +87,21 @@ def _carried_out(view: InvocationView) -> Iterator[str]:
 
 
 def _is_taken_for_gone(view: InvocationView, commit: Commit, row: Replica) -> bool:
+    """Whether a replica that EC2 doesn't show counts as gone, which what was seen doesn't make credible."""
     old = commit.before.replicas.get(row.id)
+    if old is None or view.instance_of(row) is not None or (old.state is DRAINING and not row.state.is_ended):
+        return False
     is_gone = row.reason.startswith("instance gone") and not row.state.is_active
-    return (
-        old is not None
-        and old.state is ReplicaState.READY
-        and is_gone
-        and view.instance_of(row) is None
-        and (view.target(row) is TargetState.HEALTHY or _is_too_much(view))
-    )
+    now = commit.at + SKEW_S
+    is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
+    is_needed = view.target(row) is TargetState.HEALTHY or missing.is_alone(view, old)
+    return is_gone and is_needed and not is_taken
 
 
-def _is_too_much(view: InvocationView) -> bool:
-    ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
-    return len(list(_unseen(view))) > limits.most_missing(len(ready))
-
-
-def _unseen(view: InvocationView) -> Iterator[Replica]:
-    """The ready replicas that EC2 doesn't show, those included that may be too young to be shown."""
-    ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    return (r for r in ready if view.instance_of(r) is None)
+def _unseen(view: InvocationView) -> list[Replica]:
+    """The replicas whose instance EC2 doesn't show, those included that may be too young to be shown."""
+    there = (r for r in view.rows.replicas.values() if r.instance_id)
+    return [r for r in there if r.state is not ReplicaState.STANDBY and view.instance_of(r) is None]
 
 
 def _credible_by_word(view: InvocationView, allowed: frozenset[str]) -> Iterator[str]:
@@ -112,10 +109,10 @@ def _credible_by_word(view: InvocationView, allowed: frozenset[str]) -> Iterator
     owned = {row.instance_id for row in view.rows.replicas.values()}
     has_document = any(r.call is Call.GET and r.answer is not None for r in view.invocation.calls)
     is_clear = has_document and not view.instances.keys() - owned
-    unseen = list(_unseen(view))
+    unseen = _unseen(view)
     if not view.is_tick or not is_clear or not {of_replica(row) for row in unseen} <= allowed:
         return
     for row in unseen:
         is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S)
-        if view.target(row) is TargetState.HEALTHY and is_old:
+        if view.target(row) is TargetState.HEALTHY and is_old and row.state is not DRAINING:
             yield of_replica(row)

@@ -7,6 +7,7 @@ may let go on what it was given for, as far as that has been on record without a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, time_of
@@ -46,7 +47,7 @@ def _check_record(view: InvocationView) -> None:
         view.report(Rule.HELD_ON_RECORD, f"{before} is written again")
     earliest, latest = invocation.began_at - SKEW_S, view.checker.scheduler.now + SKEW_S
     for one in set(after.back) - set(before.back):
-        is_known = any((one.what, one.why) == (other.what, other.why) for other in before.back)
+        is_known = any(replace(one, since=other.since) == other for other in before.back)
         if is_known or not earliest <= time_of(one.since) <= latest:
             view.report(Rule.HELD_ON_RECORD, f"{one} is held back since {time_of(one.since):.3f} s")
 

@@ -127,17 +127,25 @@ def test_a_busy_one_is_silent_anew_each_time_it_proves_it() -> None:
         ({"finished": 40}, Work(1, 9)),
         ({"finished": 40}, None),
         ({}, Work(41, 9)),
-        ({"finished": 40, "busy_since": NOW - seconds(600)}, Work(41, 9)),
     ],
-    ids=["an engine that is dead", "not full", "restarted", "unknown", "the first look", "for too long"],
+    ids=["an engine that is dead", "not full", "restarted", "unknown", "the first look"],
 )
 def test_without_evidence_silence_goes_on(facts: dict[str, Any], work: Work | None) -> None:
-    """Nothing finished, nothing to do, nothing told, or for too long: the old rule holds."""
+    """Nothing finished, nothing to do or nothing told: the old rule holds."""
     row = a_replica(1, READY, silent_since=BEFORE, **facts)
     (after,) = [n.after(row, NOW) for n in heard(row, work={"i-1": work} if work else {})] or [row]
     assert after.silent_since == BEFORE
     assert after.busy_since == facts.get("busy_since")
     assert after.finished == (work.finished if work else 40)
+
+
+def test_what_is_past_its_excuse_is_silent_and_written_no_more() -> None:
+    """It may work on for hours where nothing can be launched in its place: the ticks rest meanwhile."""
+    over = NOW - seconds(600)
+    was_busy = a_replica(1, READY, silent_since=BEFORE, busy_since=over, finished=40)
+    assert heard(was_busy, work={"i-1": Work(41, 9)}) == []
+    never_full = a_replica(1, READY, silent_since=over, finished=40)
+    assert heard(never_full, work={"i-1": Work(41, 0)}) == []
 
 
 def test_an_answer_ends_it() -> None:

@@ -137,20 +137,22 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             wanted = _in_effect(spec, rows, now)
-            actions = interruption.due(wanted, rows, now, self._spared(rows, now))
+            asked = Outcome(self._ports)
+            actions = interruption.due(wanted, rows, now, self._spared(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()
+            asked.raise_first()
             if outcome.is_won:
                 return
 
-    def _spared(self, rows: Rows, now: datetime) -> Collection[str]:
+    def _spared(self, rows: Rows, now: datetime, outcome: Outcome) -> Collection[str]:
         """The last one's instance, if EC2 says at its last moment that it doesn't take it back."""
         last = rotation.last_there(rows.replicas.values())
         if last is None or not last.warned_at or now < rotation.last_moment(last.warned_at):
             return ()
-        outcome, said = Outcome(self._ports), dict[str, datetime | None]()
+        said: dict[str, datetime | None] = {}
         ids = {host(last.instance_id or "")}
-        outcome.attempt("look_again", lambda: said.update(self._ports.fleet.warned(ids)))
+        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned(ids)))
         return {last.instance_id or ""} if None in said.values() else ()
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:

@@ -260,21 +260,21 @@ class Replica:
 
     @property
     def can_be_lost(self) -> bool:
-        """Whether something is lost with it: once, and not with what stands by or came back."""
-        return self.lost_at is None and not (self.stands_by or self.came_back)
+        """Whether something is lost with it: once, and not with what stands by or only comes back."""
+        return self.lost_at is None and not (self.stands_by or self.comes_back)
 
     @property
-    def came_back(self) -> bool:
-        """Whether it had left, and is there again because nobody else served."""
-        return self.state.is_active and ReplicaState.DRAINING in self.entered
+    def comes_back(self) -> bool:
+        """Whether it had left, and starts once more because nobody else serves."""
+        return self.state is ReplicaState.STARTING and ReplicaState.DRAINING in self.entered
 
     @property
     def is_counted(self) -> bool:
         """Whether it is one of those that should exist.
 
-        What EC2 takes back is extra while it lasts, and so is what came back.
+        What EC2 takes back is extra while it lasts, and so is what comes back, until it serves.
         """
-        return self.state.is_active and not (self.is_warned or self.stands_by or self.came_back)
+        return self.state.is_active and not (self.is_warned or self.stands_by or self.comes_back)
 
     @property
     def stands_by(self) -> bool:

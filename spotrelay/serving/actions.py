@@ -254,6 +254,7 @@ class ComeBack(_OfReplica):
             ReplicaState.STARTING,
             now,
             CAME_BACK,
+            lost_at=row.lost_at if row.is_warned else None,
             unhealthy_since=None,
             missing_since=None,
             silent_since=None,

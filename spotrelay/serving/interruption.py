@@ -66,8 +66,14 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime, spared: Collection[str] = 
     For one whose time comes in seconds somebody is asked to look again: who should have asked may have died,
     too, and this may be the last that looks before.
     """
-    drained = (r for r in rows.replicas.values() if r.state is ReplicaState.DRAINING and r.is_warned)
-    overdue = [TakeOut(r.instance_id) for r in drained if r.instance_id]
+    is_served = any(r.serves for r in rows.replicas.values())
+    overdue = [
+        TakeOut(r.instance_id)
+        for r in rows.replicas.values()
+        if r.state is ReplicaState.DRAINING and r.instance_id and r.warned_at
+        # Where nobody serves, it may be the one that still does: a tick brings it back, or takes it out.
+        if is_served or now >= rotation.last_moment(r.warned_at)
+    ]
     leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, spared)}
     again = [
         LookAgain(r.instance_id, r.warned_at)

@@ -111,9 +111,6 @@ def _is_too_much(replica: Replica, seen: Observation, missing: Collection[int], 
 
 
 def _to_be_shown(seen: Observation, now: datetime) -> list[Replica]:
-    """The replicas that have an instance which EC2 should show."""
-    return [
-        r
-        for r in seen.rows.replicas.values()
-        if r.instance_id is not None and r.state is not ReplicaState.STANDBY and not may_be_unseen(r, now)
-    ]
+    """The replicas that have an instance which EC2 shows, or should."""
+    there = [r for r in seen.rows.replicas.values() if r.instance_id and r.state is not ReplicaState.STANDBY]
+    return [r for r in there if r.instance_id in seen.instances or not may_be_unseen(r, now)]

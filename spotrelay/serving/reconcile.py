@@ -89,7 +89,8 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     warned_at = {
         r.id: seen.warned[r.instance_id]
         for r in seen.known
-        if r.instance_id in seen.warned and r.is_counted and r.instance_id is not None
+        if r.instance_id is not None and r.instance_id in seen.warned
+        if rotation.may_serve_on(r) and not r.is_warned
     }
     staying = sum(r.stays and r.id not in warned_at for r in replicas.values())
     for id_, at in warned_at.items():

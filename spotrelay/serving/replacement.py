@@ -86,7 +86,7 @@ def _is_missed(replica: Replica, rows: Rows) -> bool:
     its replacement with the warning, and what becomes of that is the replacement's own story. So did one that
     came back, when it left.
     """
-    return not (replica.is_fallback or replica.is_warned or replica.came_back or replica.superseded_in(rows))
+    return not (replica.is_fallback or replica.is_warned or replica.comes_back or replica.superseded_in(rows))
 
 
 def _goes_without(replica: Replica) -> bool:

@@ -104,7 +104,7 @@ def leaving(
                 yield replica
     extra = staying - spec.replicas
     for replica in there:
-        if replica.came_back and not replica.is_warned and extra >= replica.stays:
+        if replica.comes_back and not replica.is_warned and extra >= replica.stays:
             extra -= replica.stays
             yield replica
 

@@ -273,7 +273,8 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     controller.leave("demo")
     assert in_rotation(world) == {instance_of(last)}
     world.refuse("fleet.warned", Throttled("slow down"))
-    controller.leave("demo")
+    with pytest.raises(Throttled):
+        controller.leave("demo")
     assert in_rotation(world) == set(), "where nobody says so, its time has come"
 
 

@@ -111,6 +111,18 @@ def test_what_starts_goes_on_while_others_are_not_enough(state: ReplicaState) ->
     assert two_others == told(Drain(rising, WARNED, warned_at=NOW, cool_pool=True))
 
 
+def test_what_has_left_and_is_in_rotation_stays_there_while_nobody_serves() -> None:
+    """Whoever was to take it out died over it: it may be the one that answers, until its last moment."""
+    warned_at = NOW - seconds(timing.NOTICE_S - timing.LAST_ONE_STAYS_S)
+    row = a_replica(1, ReplicaState.DRAINING, warned_at=warned_at)
+    for now, others, out in (
+        (NOW - seconds(1), [], []),
+        (NOW - seconds(1), [a_replica(2, READY)], [TakeOut("i-1")]),
+        (NOW, [], [TakeOut("i-1")]),
+    ):
+        assert interruption.due(demo_spec(), rows_of(row, *others), now) == out
+
+
 def test_what_does_not_answer_stays_where_nobody_else_is() -> None:
     """Where no target is healthy the load balancer sends requests to all: the last one may still help."""
     ill = a_replica(1, READY, unhealthy_since=LONG_AGO)
@@ -311,7 +323,7 @@ def test_only_what_has_long_been_ready_is_settled() -> None:
 def test_what_should_have_left_is_taken_out_by_the_call() -> None:
     """A warned replica that drains leaves the rotation once more, others that drain don't."""
     warned, drained = a_replica(1, DRAINING, warned_at=NOW), a_replica(2, DRAINING)
-    assert due(warned, drained) == [TakeOut("i-1")]
+    assert due(warned, drained, a_replica(3, READY)) == [TakeOut("i-1")]
 
 
 # The other signals.

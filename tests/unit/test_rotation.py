@@ -239,22 +239,35 @@ def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
     assert not after.is_counted
 
 
-def test_what_came_back_leaves_once_as_many_as_wanted_serve() -> None:
-    """Nothing replaces it, and nothing counts on it."""
-    row = replace(left(1), state=READY)
-    assert row.came_back
+def test_what_comes_back_leaves_once_as_many_as_wanted_serve() -> None:
+    """Until it serves nothing counts on it, and nothing replaces it. Then it is like any other."""
+    row = replace(left(1), state=ReplicaState.STARTING)
+    row = replace(row, entered={**row.entered, ReplicaState.STARTING: NOW})
+    assert row.comes_back
     others = [a_replica(i, READY) for i in (2, 3)]
     for serving, leaves in ((others[:1], []), (others, [1])):
-        replicas = [row, *serving]
         seen = seen_of(
-            *replicas,
-            instances=[an_instance(r.id) for r in replicas],
-            health=dict.fromkeys((r.id for r in replicas), TargetState.HEALTHY),
+            row,
+            *serving,
+            instances=[an_instance(r.id) for r in (row, *serving)],
+            health={1: TargetState.INITIAL, **dict.fromkeys((r.id for r in serving), TargetState.HEALTHY)},
         )
         actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
         assert [a.replica.id for a in actions if isinstance(a, Drain)] == leaves
         assert [a.count for a in actions if isinstance(a, Request)] == [1] * (not leaves)
         assert not [a for a in actions if isinstance(a, Replace)]
+    assert row.to(READY, NOW).is_counted
+
+
+def test_one_that_comes_back_and_is_warned_is_on_record() -> None:
+    """It goes on, as any that starts; nothing replaces it."""
+    row = replace(left(1), state=ReplicaState.STARTING)
+    row = replace(row, entered={**row.entered, ReplicaState.STARTING: NOW})
+    actions = reconcile.decide(
+        demo_spec(replicas=1), seen_of(row, instances=[an_instance(1)], warned=[1]), NOW
+    )
+    assert [a.warned_at for a in actions if isinstance(a, ServeOn)] == [NOW]
+    assert not [a for a in actions if isinstance(a, Replace)]
 
 
 def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SKEW_S = 1.5
 """How much the functions' clocks may differ from EC2's."""
 
+SPARED_LAG_S = 10.0
+"""By then EC2 says that it doesn't take an instance back any more."""
+
 
 def check_rotation_kept(
     checker: Checker, invocation: Invocation, spec: ServiceSpec, leaving: Collection[str], store: MemoryStore
@@ -33,7 +36,7 @@ def check_rotation_kept(
         return
     rows = store.load(service).replicas.values()
     # One that has just died may be counted on: nobody knows yet.
-    counted_on = any(r.stays and r.instance_id not in leaving for r in rows)
+    counted_on = any(r.serves and r.instance_id not in leaving for r in rows)
     group = checker.cloud.groups.get(service, {})
     answering = {id_ for id_ in group if checker.cloud.answers_checks(service, id_, invocation.began_at)}
     if counted_on or not answering or answering - set(leaving):
@@ -41,9 +44,12 @@ def check_rotation_kept(
     of_rows = {r.instance_id: r for r in rows}
     for instance_id in sorted(answering):
         row, instance = of_rows.get(instance_id), checker.cloud.instances[instance_id]
-        warned_at = min(instance.warned_at, time_of(row.warned_at) if row and row.warned_at else NEVER)
-        is_due = now + SKEW_S >= warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
-        if not (is_due or (row and limits.refuses_for_good(row)) or not instance.is_alive(now)):
+        # If EC2 took its warning back, whoever asks is told so some seconds later.
+        knows = not invocation.disturbances and instance.spared_at < invocation.began_at - SPARED_LAG_S
+        thought = time_of(row.warned_at) if row and row.warned_at and not knows else NEVER
+        earliest = min(instance.warned_at, thought) + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
+        is_right = now + SKEW_S >= earliest or (row and limits.refuses_for_good(row))
+        if instance.is_alive(now) and not is_right:
             checker.report(
                 Rule.SOMEBODY_ANSWERS, f"{instance_id} leaves, whose row is {row}, and no other answers"
             )

@@ -85,6 +85,8 @@ class Checker:
     damaged: dict[str, float] = field(default_factory=dict)
     """By service: when its rows were damaged or restored. What they say of the past is no longer checked.
     What happens to serving replicas is."""
+    came_back: set[tuple[str, int]] = field(default_factory=set)
+    """The replicas that left and came back."""
     failed: set[str] = field(default_factory=set)
     """Services with a replica that never became ready."""
     leave_checks: dict[str, list[float]] = field(default_factory=dict)
@@ -161,6 +163,7 @@ class Checker:
             is_legal = old is not None and (row.state is old.state or row.state in TRANSITIONS[old.state])
             if not (is_legal or is_uncertain):
                 self.report(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
+        self.came_back |= {(row.service, row.id) for row in changes.update if row.comes_back}
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
                 self._note_write(invocation, row.instance_id, row, before.get(row.id))
@@ -612,6 +615,8 @@ class Checker:
             return  # its load balancer goes, too
         shown = {instance.id for instance in invocation.observed}
         rows = {row.instance_id: row for row in invocation.loaded.values()}
+        written = (row for commit in invocation.commits for row in commit.changes.update)
+        came_back = {row.instance_id for row in written if row.comes_back}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
             is_others = target.registered_at >= invocation.began_at and target.by is not invocation
             if target.drained_at <= self.scheduler.now or is_others:
@@ -640,7 +645,7 @@ class Checker:
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
                 and instance_id in (invocation.health or ())
-                and target.registered_at < invocation.began_at  # else it came back
+                and instance_id not in came_back
             ):
                 self.report(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 

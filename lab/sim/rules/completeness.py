@@ -327,7 +327,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
         return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):
         case "EC2 Instance State-change Notification", "running":
-            return "it runs" if row.state is ReplicaState.PROVISIONING else ""
+            return "it runs" if row.state is ReplicaState.PROVISIONING and not row.is_warned else ""
         case "EC2 Instance State-change Notification", "terminated":
             was_draining = row.state is ReplicaState.DRAINING and view.is_before(row.since)
             return "it is terminated" if row.state.is_active or was_draining else ""

@@ -527,11 +527,12 @@ class _CallWalk:
         if row.warned_at and before and not before.warned_at:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
         was_leaving = before is None or before.state is ReplicaState.DRAINING or row.stands_by
-        was_leaving = was_leaving or (before is not None and before.came_back)
+        # One that comes back is nobody's loss until it is ready, which may be in the same tick.
+        is_back = before is not None and before.comes_back
         is_warned = before is not None and not before.warned_at and row.warned_at is not None
         is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
         if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):
-            bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service)
+            bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service, 1 - is_back, 1)
         had_none = before is None or before.instance_id is None
         if host(row.instance_id or "") in self._launched_ids and had_none:
             bounds.add(Metric.REPLICAS_LAUNCHED, service)

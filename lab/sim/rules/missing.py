@@ -36,9 +36,10 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
     if is_alone(view, old):
         view.report(Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers")
     is_overdue = old.state is not READY and view.spec is not None and now > overdue_at(view, old)
-    lost = too_many(view, old, now - limits.UNSEEN_S)
+    # Whether a young one counts depends on the clock: what is right by either way to count is right.
+    lost = all(too_many(view, old, at) for at in launched_by(view))
     if view.target(row) is TargetState.HEALTHY or (lost and not is_overdue):
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}; {lost}")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}")
     if old.missing_since is None or now < time_of(old.missing_since) + limits.MISSING_S:
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}")
 
@@ -55,8 +56,8 @@ def overdue(view: InvocationView, row: Replica) -> str:
     if target is TargetState.HEALTHY:
         return "it is healthy" if row.state is ReplicaState.STARTING else ""
     is_overdue = row.state is not READY and overdue_at(view, row) + SKEW_S <= view.invocation.loaded_at
-    younger = view.checker.scheduler.now + SKEW_S - limits.UNSEEN_S
-    if is_alone(view, row) or (too_many(view, row, younger) and not is_overdue):
+    lost = any(too_many(view, row, at) for at in launched_by(view))
+    if is_alone(view, row) or (lost and not is_overdue):
         return ""
     if row.missing_since is None or view.is_over(row.missing_since, limits.MISSING_S):
         return f"EC2 doesn't show it since {row.missing_since}"
@@ -69,22 +70,29 @@ def is_alone(view: InvocationView, row: Replica) -> bool:
     return is_ready and not any(r.id != row.id and answers(view, r) for r in view.rows.replicas.values())
 
 
-def too_many(view: InvocationView, row: Replica, launched_by: float) -> str:
-    """How many are missing, of those launched by then, if that isn't credible."""
+def launched_by(view: InvocationView) -> tuple[float, float]:
+    """The times between which lies the one by which an instance was launched that EC2 should show."""
+    return (
+        view.invocation.began_at - SKEW_S - limits.UNSEEN_S,
+        view.checker.scheduler.now + SKEW_S - limits.UNSEEN_S,
+    )
+
+
+def too_many(view: InvocationView, row: Replica, by: float) -> bool:
+    """Whether too many are missing, of those that are shown or were launched by then."""
     there = [
         r
         for r in view.rows.replicas.values()
         if r.instance_id and r.state is not ReplicaState.STANDBY
-        if time_of(r.entered[ReplicaState.PROVISIONING]) <= launched_by
+        if view.instance_of(r) or time_of(r.entered[ReplicaState.PROVISIONING]) <= by
     ]
     groups: list[tuple[Sequence[Replica], int]] = [(there, row.state is READY)]
     if row.state is READY:
         groups.append(([r for r in there if r.state is READY], 1))
-    for group, least in groups:
-        lost = sum(view.instance_of(r) is None for r in group)
-        if lost > max(len(group) / 2, least):
-            return f"{lost} of {len(group)} are missing"
-    return ""
+    return any(
+        sum(view.instance_of(r) is None for r in group) > max(len(group) / 2, least)
+        for group, least in groups
+    )
 
 
 def overdue_at(view: InvocationView, row: Replica) -> float:

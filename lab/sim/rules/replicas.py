@@ -81,6 +81,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     tried = [c.about for c in view.invocation.calls if isinstance(c.about, Changes)]
     written = {row.id for changes in tried for row in changes.update}
     there = {row.id for row in regular(view.rows)}
+    back = {r.id for r in view.rows.replicas.values() if r.comes_back}
+    if any(r.id in back and r.stays for c in view.invocation.commits for r in c.changes.update):
+        return  # one that came back is one of them from now on
     base = _base(spec)
     # One decision may take several commits; and what others took away since it read the rows, it counted.
     added = {r.id for c in view.invocation.commits for r in regular(c.after) if r in c.changes.create}

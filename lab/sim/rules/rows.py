@@ -63,7 +63,8 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         before = old.entered.get(state) if old else None
         is_now = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
         # One that came back enters states once more.
-        is_anew = old is not None and is_now and (old.came_back or row.came_back) and state is not old.state
+        is_back = old is not None and ReplicaState.DRAINING in old.entered
+        is_anew = is_back and is_now and state is not (old and old.state)
         if before is not None:
             is_right = moment == before or is_anew
         elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
@@ -235,12 +236,12 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
-    reason = row.reason.removesuffix(NEEDLESS)
+    reason, was_ready = row.reason.removesuffix(NEEDLESS), old.state is ReplicaState.READY
     is_right = (
         _is_true_of_standby(row, old, reason)
         or is_true_of_move(row, old, commit.before.replicas, reason)
-        or (reason == "refuses its readiness probe" and old.stays and old.refusals >= limits.REFUSALS)
-        or (reason == "came back, and others serve again" and old.came_back)
+        or (reason == "refuses its readiness probe" and was_ready and old.refusals >= limits.REFUSALS)
+        or (reason == "came back, and others serve again" and ReplicaState.DRAINING in old.entered)
         or (reason == CAME_BACK_IN_VAIN and ReplicaState.READY in old.entered and not old.serves)
         or _is_true_reason(view, commit, row, old, reason)
     )
@@ -250,7 +251,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     elif row.state is ReplicaState.FAILED:
         pass  # its replacement waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
-        is_right = is_right and (row.replaced_by is not None or row.is_fallback)
+        is_right = is_right and (row.replaced_by is not None or row.is_fallback or old.comes_back)
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 

@@ -48,7 +48,10 @@ def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drai
     If most refuse at the same time, the probe is wrong sooner than they are.
     """
     answering = sum(
-        r.stays and r.silent_since is None and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
+        r.stays
+        and r.silent_since is None
+        and r.instance_id not in seen.warned
+        and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
         for r in seen.known
     )
     if answering < enough(spec):

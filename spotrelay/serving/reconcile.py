@@ -116,9 +116,9 @@ STAGES: tuple[Stage, ...] = (
     standby.keep,
     moves.decide,
 )
-"""What is so, what refuses its probe, what EC2 takes back, what replaces these, what else should be replaced, which
-moves come to nothing, what standbys bridge, how many there should be, how many stand by, and, where all is
-well, what moves."""
+"""What is so, what refuses its probe, what EC2 takes back, what replaces these, what else should be replaced,
+which moves come to nothing, what standbys bridge, how many there should be, how many stand by, and, where all
+is well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:

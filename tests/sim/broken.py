@@ -284,7 +284,7 @@ def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
 also(reconcile, "_for_replica")(_drain_if_not_shown)
 
 
-@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT)
+@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT, since=1500, replicas=3)
 def an_empty_answer_is_believed(*args: Any) -> str:
     """However many are missing at the same time, all of them are gone."""
     return ""

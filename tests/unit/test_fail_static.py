@@ -311,6 +311,15 @@ def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, belie
     assert [a.replica.id for a in vouched if isinstance(a, Drain)] == list(ill)
 
 
+def test_a_word_is_for_what_it_names() -> None:
+    """Two aren't shown, and a person says that one of them is gone: the other one is kept."""
+    seen, spec = without(whole(), "i-1", "i-2"), demo_spec()
+    one, other = overridable(decide(seen, spec))
+    actions = decide(replace(seen, vouched=[one]), spec)
+    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [1]
+    assert overridable(actions) == [other]
+
+
 def test_an_empty_answer_removes_nobody() -> None:
     """DescribeInstances shows nothing at all: everything is kept, and told about."""
     seen = whole(5)

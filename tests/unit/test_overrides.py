@@ -270,6 +270,27 @@ def test_a_second_delivery_does_nothing(case: Case, given: Override) -> None:
     assert case.counted == [2, 3, 4]
 
 
+def test_what_lapsed_once_has_lapsed(case: Case, given: Override) -> None:
+    """Its message comes a second time, when only what it was given for is held back again: it was answered."""
+    case.hide(2)
+    case.tick(given)
+    answer = case.answer(given)
+    case.show()
+    case.hide(1)
+    case.tick(given)
+    assert case.counted == [1, 2, 3]
+    assert case.answer(given) == answer
+
+
+def test_each_is_held_back_since_its_own_time(case: Case, given: Override) -> None:
+    """What comes to be held back beside something else is new, and that stays as old as it is."""
+    case.hide(2)
+    case.tick()
+    first, second = rows(case.world).held.back
+    assert {first} == given.held
+    assert second.since == case.world.clock.now() > first.since
+
+
 def test_a_missing_document_is_shown_and_ends_the_service(case: Case) -> None:
     """What happens to the service is what the operator was shown; its signs are counted from then on."""
     del case.world.services.specs["demo"]

@@ -111,9 +111,12 @@ def _credible_by_word(view: InvocationView, allowed: frozenset[str]) -> Iterator
     has_document = any(r.call is Call.GET and r.answer is not None for r in view.invocation.calls)
     is_clear = has_document and not view.instances.keys() - owned
     unseen = _unseen(view)
-    if not view.is_tick or not is_clear or not {of_replica(row) for row in unseen} <= allowed:
+    # Of the reasons only this one says exactly what was seen then and is seen now.
+    answering = {one.what for one in view.rows.held.back if one.why.endswith("and it answers its checks")}
+    is_clear = is_clear and all(view.target(row) is TargetState.HEALTHY for row in unseen)
+    if not view.is_tick or not is_clear or not {of_replica(row) for row in unseen} <= allowed & answering:
         return
     for row in unseen:
         is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S)
-        if view.target(row) is TargetState.HEALTHY and is_old and row.state is not DRAINING:
+        if is_old and row.state is not DRAINING:
             yield of_replica(row)

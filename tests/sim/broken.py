@@ -328,10 +328,10 @@ def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 
 
-@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS, replicas=1)
-def nobody_asks_before_the_last_one_leaves(*args: Any) -> Collection[str]:
+@mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, replicas=1)
+def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime | None]:
     """The last one leaves at its last moment, though EC2 has taken its warning back."""
-    return ()
+    return {}
 
 
 @mistake(

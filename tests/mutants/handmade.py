@@ -448,8 +448,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-missing-document-is-a-removal",
         "control.gathering",
-        old="        if removal.told_at is None:\n",
-        new="        if False:\n",
+        old="            if not self._is_let_go(service, kept, holding):\n",
+        new="            if False:\n",
         wrong="a parameter that is hidden for a moment ends the service",
     ),
     HandMade(

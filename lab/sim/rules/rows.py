@@ -52,10 +52,11 @@ def check(view: InvocationView, commit: Commit) -> None:
 
 
 def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
-    """Is each state recorded with its time, and never changed?"""
+    """Is each state recorded with its time, and never changed? Another version is requested anew."""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
-        if before is not None:
+        is_anew = state is row.state is ReplicaState.REQUESTED and old and row.version != old.version
+        if before is not None and not is_anew:
             is_right = moment == before
         elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
             # It is as old as the standby whose instance it gets.

@@ -149,14 +149,16 @@ class Controller:
                 return
 
     def _asked(self, rows: Rows, now: datetime, outcome: Outcome) -> Mapping[str, datetime | None]:
-        """What EC2 says of the last one at its last moment: it may have taken its warning back."""
-        last = rotation.last_there(rows.replicas.values())
-        if last is None or not last.warned_at or now < rotation.last_moment(last.warned_at):
-            return {}
+        """What EC2 says of the last ones at their last moment: it may have taken its warning back."""
+        last = {
+            r.instance_id: host(r.instance_id)
+            for r in rotation.last_there(rows.replicas.values())
+            if r.instance_id and r.warned_at and now >= rotation.last_moment(r.warned_at)
+        }
         said: dict[str, datetime | None] = {}
-        instance_id = host(last.instance_id or "")
-        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned({instance_id})))
-        return {last.instance_id or "": said[instance_id]} if instance_id in said else {}
+        if last:
+            outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned({*last.values()})))
+        return {slot: said[instance_id] for slot, instance_id in last.items() if instance_id in said}
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)

@@ -426,8 +426,11 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "the-last-moment-is-the-last-word",
         "control.controller",
-        old='        return {last.instance_id or "": said[instance_id]} if instance_id in said else {}\n',
-        new="        return {}\n",
+        old=(
+            '            outcome.attempt("ask", '
+            "lambda: said.update(self._ports.fleet.warned({*last.values()})))\n"
+        ),
+        new="            pass\n",
         wrong="the last one leaves though EC2 has taken its warning back",
     ),
     HandMade(

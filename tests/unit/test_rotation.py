@@ -302,3 +302,12 @@ def test_the_last_one_stays_if_ec2_has_warned_it_once_more() -> None:
     earlier = {"i-1": NOW - seconds(999)}
     fresh = rows_of(a_replica(1, READY, warned_at=NOW))
     assert [*rotation.leaving(spec_of(1), fresh, (), NOW, earlier)] == [], "what is on record may be later"
+
+
+def test_where_no_row_says_who_serves_all_stay_until_their_last_moment() -> None:
+    """Each may be the one that the load balancer finds healthy. Where one serves by its row, others leave."""
+    rising = [a_replica(i, ReplicaState.STARTING, warned_at=NOW - seconds(100)) for i in (1, 2)]
+    ill = a_replica(3, READY, warned_at=NOW - seconds(100), unhealthy_since=NOW)
+    assert leaving(spec_of(3), *rising, ill) == []
+    serves = a_replica(4, READY, warned_at=NOW - seconds(109))
+    assert leaving(spec_of(3), *rising, ill, serves) == [1, 2, 3]

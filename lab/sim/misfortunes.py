@@ -15,6 +15,7 @@ from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import Tick
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -258,10 +259,14 @@ def _tag(victim: _Victim) -> None:
 
 
 def _override(victim: _Victim) -> None:
-    """An operator looks whether there is something to override; half the time an instance loses its tag."""
+    """An operator looks whether there is something to override: mostly an instance that loses its tag."""
     world, service = victim.world, victim.service
-    if world.random.random() < 0.5:
+    is_untagged = world.random.random() < 0.5 or operators.looks(world.scenario.seed)
+    # Of a removed service nobody would look when the tag is back.
+    if is_untagged and victim.spec is not None:
         damage.untag(world, service)
+        # Not by the minute: the run is over by then.
+        world.ticks.send(Tick(service).to_json(), 1)
     soon = world.scheduler.now + world.random.uniform(0, 20)
     world.scheduler.at(min(soon, world.scenario.faults_s), partial(operators.override, world, service))
 

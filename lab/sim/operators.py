@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 TARGETED = 0.05
 """The share of runs that are about the record of what is held back."""
 
-SHARE = 0.1
+SHARE = 0.2
 """The share of the other runs with an operator who overrides, beside those that draw that misfortune."""
 
 LOOKS_AGAIN_S = (3.0, 15.0)
 """How long an operator waits where nothing is held back yet: the alarm takes a while, too."""
 
-THINKS_S = (0.5, 30.0)
+THINKS_S = (0.5, 40.0)
 """How long they think about it: some ticks."""
 
-CHANGES = 0.6
+CHANGES = 0.7
 """How often something else happens meanwhile."""
 
 OF_BEFORE = 0.15
@@ -85,17 +85,9 @@ def _look(world: SimWorld, service: str, own: Random) -> None:
     thinks_s = own.uniform(*THINKS_S)
     world.say(f"an operator is shown what is held back of {service}: {', '.join(one.what for one in held)}")
     if own.random() < CHANGES:
-        changes = [damage.answer_wrongly, damage.untag, _lose_it_again]
-        # Two signs of a removal are never wrong at once; see docs/reliability.md.
-        if world.scenario.is_never_removed:
-            changes.append(damage.hide_document)
-        change = own.choice(changes)
-        world.scheduler.at(now + own.uniform(0, thinks_s), partial(change, world, service))
+        _change(world, service, thinks_s, own)
     is_of_before = own.random() < OF_BEFORE
     world.scheduler.at(now + thinks_s, partial(_give, world, service, () if is_of_before else held))
-    if own.random() < CHANGES:
-        # Between the word and its tick, too.
-        world.scheduler.at(now + thinks_s + own.uniform(0, 3), partial(damage.answer_wrongly, world, service))
 
 
 def _give(world: SimWorld, service: str, held: Sequence[HeldBack]) -> None:
@@ -107,15 +99,31 @@ def _give(world: SimWorld, service: str, held: Sequence[HeldBack]) -> None:
     world.ticks.send(Tick(service, kind=TickKind.OVERRIDE, override=given).to_json())
 
 
-def _lose_it_again(world: SimWorld, service: str) -> None:
-    """What lost its tag has it again, which a tick sees, and loses it once more."""
-    lost = [i for i in world.cloud.instances.values() if i.launched_for == service and i.service is None]
-    lost = [i for i in lost if not i.is_foreign]
+def _change(world: SimWorld, service: str, thinks_s: float, own: Random) -> None:
+    """While an operator thinks, something else comes to be seen, or nothing does for a while."""
+    now = world.scheduler.now
+    changes = [damage.answer_wrongly, damage.answer_wrongly, damage.untag, _lose_again]
+    # Two signs of a removal are never wrong at once; see docs/reliability.md.
+    if world.scenario.is_never_removed:
+        changes.append(damage.hide_document)
+    change = own.choice(changes)
+    if change is _lose_again:
+        _find_again(world, service)
+    world.scheduler.at(now + thinks_s * own.uniform(0.3, 1), partial(change, world, service))
 
-    def tag(value: str | None) -> None:
-        for instance in lost:
-            instance.service = value
+
+def _find_again(world: SimWorld, service: str) -> None:
+    """What lost its tag has it again, and a tick looks."""
+    for instance in world.cloud.instances.values():
+        if instance.launched_for == service and instance.service is None and not instance.is_foreign:
+            instance.service = service
+            world.found.append(instance)
+    world.ticks.send(Tick(service).to_json())
+
+
+def _lose_again(world: SimWorld, service: str) -> None:
+    """It loses it once more, and a tick looks."""
+    if world.is_faulty:
+        for instance in world.found:
+            instance.service = None
         world.ticks.send(Tick(service).to_json())
-
-    tag(service)
-    world.scheduler.at(world.scheduler.now + 4, partial(tag, None))

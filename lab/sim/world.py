@@ -149,6 +149,8 @@ class SimWorld:
         """Draws odd messages: a generator of its own, so that new kinds change nothing else."""
         self.malformed: Counter[str] = Counter()
         """Malformed messages that were sent."""
+        self.found: list[SimInstance] = []
+        """What had lost its tag and has it again, while an operator thinks."""
         self.is_at_rest = False
         self._ends_noted: set[tuple[str, float]] = set()
         self._last_tick_at = NEVER

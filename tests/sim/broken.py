@@ -1294,7 +1294,7 @@ def an_override_that_says_nothing_is_for_everything(
     return _lapsed(override, before, held) if override.held else ""
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, Rule.NEVER_BELOW_DESIRED)
 def an_override_outlives_its_matter(override: Override, before: Held, held: Sequence[HoldBack]) -> str:
     """What looks the same as what was shown is taken for it, also if it was over in between."""
     shown = {(one.what, one.why) for one in override.held}

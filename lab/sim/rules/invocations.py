@@ -59,6 +59,11 @@ class InvocationChecker:
             self.recommendations,
         )
         damaged = self.checker.is_damaged(service, invocation.began_at)
+        is_whole = came_to_end and not (
+            invocation.disturbances or damaged or is_between or invocation.saw_other_control_plane
+        )
+        if not damaged and not invocation.saw_other_control_plane:
+            overrides.check(view, is_whole=is_whole)
         for commit in invocation.commits:
             # A restored table gives IDs again: rows with one ID may be of two replicas.
             if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
@@ -66,11 +71,6 @@ class InvocationChecker:
             is_uncertain = is_between or self.checker.is_damaged(service, invocation.began_at - BLIND_S)
             if view.is_tick and commit.changes.service == service and not is_uncertain:
                 replicas.check(view, commit)
-        is_whole = came_to_end and not (
-            invocation.disturbances or damaged or is_between or invocation.saw_other_control_plane
-        )
-        if not damaged and not invocation.saw_other_control_plane:
-            overrides.check(view, is_whole=is_whole)
         if view.is_tick and not damaged:
             self.backoff_checker.check(view, is_whole=is_whole)
         if not is_whole:

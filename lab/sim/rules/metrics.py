@@ -371,8 +371,8 @@ class MetricChecker:
             and (r.warned_at is None or now < time_of(r.warned_at) + limits.WARNING_S - 2 * MAX_SKEW_S)
             and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
-        # `overrides` has it exactly.
-        least = 0 if let_go(invocation) else len(answering)
+        # Of an override's tick `overrides` says what it must hold back.
+        least = 0 if invocation.override else len(answering)
         return len(certain) + least, len(strangers) + len(unseen)
 
     def _check_durations(

@@ -353,6 +353,12 @@ class SimCloud:
         is_in = self.in_rotation(instance.launched_for or "", instance.id) is not None
         return is_in and instance.serves(self.scheduler.now)
 
+    def answers_checks(self, service: str, instance_id: str, since: float) -> bool:
+        """Whether it serves, and the load balancer has known that since then."""
+        instance, target = self.instances[instance_id], self.in_rotation(service, instance_id)
+        is_known = target is not None and self._target_state(instance, target, since) is TargetState.HEALTHY
+        return is_known and self.serves(instance)
+
     def health(self, service: str, time: float) -> dict[str, TargetState]:
         """DescribeTargetHealth, as of a time."""
         found = {}

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 WRONG_ANSWERS_S = (3.0, 45.0)
 """How long wrong answers last: longer than a tick, shorter than an operator needs to notice."""
 
+LONG_SHARE, LONG_WRONG_ANSWERS_S = 0.3, (40.0, 240.0)
+"""How often both answer wrongly, and for longer than it takes until what is missing counts as gone."""
+
 UNKNOWN_S = (3.0, 240.0)
 """How long the load balancer doesn't know its targets' health: longer than an unhealthy fallback may stay."""
 
@@ -88,6 +91,11 @@ def answer_wrongly(world: SimWorld, _service: str) -> None:
     wrong.share = world.random.choice((0.0, 0.0, 0.5))
     wrong.about_instances = world.random.random() < 0.7
     wrong.about_health = not wrong.about_instances or world.random.random() < 0.2
+    # Not drawn from the world's generator: otherwise it would change the rest of the run.
+    own = Random(f"{world.scenario.seed}-{world.scheduler.now}-wrong")  # noqa: S311 - to be repeated
+    if own.random() < LONG_SHARE:
+        wrong.until = min(world.scheduler.now + own.uniform(*LONG_WRONG_ANSWERS_S), world.scenario.faults_s)
+        wrong.about_instances = wrong.about_health = True
 
 
 def forget_health(world: SimWorld, _service: str) -> None:

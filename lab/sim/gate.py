@@ -142,6 +142,8 @@ class Invocation(Task):
         """The last answer about targets."""
         self.warned: Mapping[str, datetime] = {}
         """The last answer about warnings."""
+        self.spared: frozenset[str] = frozenset()
+        """Of whom EC2 said that it doesn't take them back."""
         self.probed: frozenset[str] = frozenset()
         """The instances that it probed, if anything came of that."""
         self.answers = Answers()

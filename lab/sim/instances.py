@@ -53,6 +53,8 @@ class SimInstance:
     busy: tuple[float, float] = (NEVER, NEVER)
     """From when until when it is too busy for its probe: its count of finished requests rises."""
     warned_at: float = NEVER
+    spared_at: float = NEVER
+    """When EC2 took its last warning back."""
     sick: tuple[float, float] = (NEVER, NEVER)
     """From when until when its server doesn't answer."""
     launched_for: str | None = None

@@ -193,7 +193,7 @@ def _spare(victim: _Victim) -> None:
         if instance.is_being_taken(world.scheduler.now):
             world.say(f"EC2 spares {instance.host}")
             for slot in world.cloud.slots_of(instance):
-                slot.warned_at = NEVER
+                slot.warned_at, slot.spared_at = NEVER, world.scheduler.now
 
     world.scheduler.at(world.scheduler.now + world.random.uniform(1, 110), spare)
 
@@ -214,11 +214,11 @@ def _sick(victim: _Victim) -> None:
 def _alone(victim: _Victim) -> None:
     """There is no Spot any more, and what stands in for it is too busy to answer its checks."""
     world, now = victim.world, victim.world.scheduler.now
-    free = {}
+    before = {}
     for state in world.cloud.market:
         for option in PurchaseOption:
             offering = Offering(state.pool, option)
-            free[offering] = state.free(option)
+            before[offering] = state.capacity(option), state.free(option)
             beside = 0 if option is PurchaseOption.SPOT else max(state.free(option), len(victim.alive) + 1)
             world.cloud.market.set_capacity(offering, state.in_use(option) + beside)
     for instance in victim.spot:
@@ -233,8 +233,8 @@ def _alone(victim: _Victim) -> None:
         world.say("there is Spot again")
         for state in world.cloud.market:
             offering = Offering(state.pool, PurchaseOption.SPOT)
-            in_use = state.in_use(offering.purchase_option)
-            world.cloud.market.set_capacity(offering, in_use + max(free[offering], 1))
+            in_use, (capacity, free) = state.in_use(offering.purchase_option), before[offering]
+            world.cloud.market.set_capacity(offering, max(in_use + max(free, 1), capacity))
 
     world.scheduler.at(now + ALONE_AFTER_S, sicken)
     world.scheduler.at(world.scenario.faults_s, give_again)

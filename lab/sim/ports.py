@@ -99,7 +99,8 @@ class SimFleet:
             warned = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
             invocation.warned = {i.id: at(i.warned_at) for i in warned}
             asked = [self.cloud.instances[i] for i in sorted(instance_ids)]
-            fulfilled = (i.id for i in asked if i.is_fulfilled(as_of))
+            fulfilled = [i.id for i in asked if i.is_fulfilled(as_of)]
+            invocation.spared = frozenset(s.id for i in fulfilled for s in self.cloud.slots_at(i))
             return dict.fromkeys(fulfilled) | {i.id: at(i.warned_at) for i in asked if i.is_on_record(as_of)}
 
         if not instance_ids:

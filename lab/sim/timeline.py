@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from lab.sim.faults import Call
+from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Cooldown
 from spotrelay.core.ports import LaunchRequest, LaunchResult
@@ -82,6 +83,9 @@ _WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
     LaunchRequest: _launch,
     LaunchResult: _launched,
     Instance: lambda instance: f"{instance.id} {instance.state}",
+    Answers: lambda answers: describe(
+        {"answering": answers.answering, "refusing": answers.refusing, "work": answers.work}
+    ),
     Cooldown: lambda cooldown: str(cooldown.scope),
     ServiceSpec: lambda spec: f"{spec.service} v{spec.version}, {spec.replicas} replicas",
     Enum: lambda member: str(member.value),

@@ -8,7 +8,7 @@ what became of the service (`notifying`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,7 +24,7 @@ from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import Signal
-from spotrelay.serving import interruption, reconcile, rollout, strength
+from spotrelay.serving import interruption, reconcile, rollout, rotation, strength
 from spotrelay.serving.actions import HoldBack
 from spotrelay.serving.observation import Observation, has_lost_its_ids, known
 
@@ -137,11 +137,23 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             wanted = _in_effect(spec, rows, now)
-            actions = interruption.due(wanted, rows, now)
+            asked = Outcome(self._ports)
+            actions = interruption.due(wanted, rows, now, self._spared(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()
+            asked.raise_first()
             if outcome.is_won:
                 return
+
+    def _spared(self, rows: Rows, now: datetime, outcome: Outcome) -> Collection[str]:
+        """The last one's instance, if EC2 says at its last moment that it doesn't take it back."""
+        last = rotation.last_there(rows.replicas.values())
+        if last is None or not last.warned_at or now < rotation.last_moment(last.warned_at):
+            return ()
+        said: dict[str, datetime | None] = {}
+        ids = {host(last.instance_id or "")}
+        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned(ids)))
+        return {last.instance_id or ""} if None in said.values() else ()
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)

@@ -39,6 +39,7 @@ from spotrelay.placement import cooldowns, launching
 from spotrelay.serving import changes, interruption, rollout, rotation, slots
 from spotrelay.serving.actions import (
     Action,
+    ComeBack,
     Fail,
     HoldBack,
     LookAgain,
@@ -206,7 +207,7 @@ class Performer:
         self, decision: Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
     ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
-        entering = Register if spec.readiness_probe else (Start, Register)
+        entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
         leaving = {a.takes_out for a in done}
         coming = (a.replica.instance_id for a in done if isinstance(a, entering))
         # What a few rows don't tell the port of, the tick puts in.

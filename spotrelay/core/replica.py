@@ -63,7 +63,8 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
     # One that is resumed ends: its instance goes on under the replica that it becomes.
     ReplicaState.STANDBY: frozenset({ReplicaState.DRAINING, ReplicaState.TERMINATED}),
     ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
-    ReplicaState.DRAINING: frozenset({ReplicaState.TERMINATED}),
+    # One that has left comes back where nobody else serves.
+    ReplicaState.DRAINING: frozenset({ReplicaState.STARTING, ReplicaState.TERMINATED}),
     ReplicaState.TERMINATED: frozenset(),
     ReplicaState.FAILED: frozenset(),
 }
@@ -123,6 +124,8 @@ class Replica:
     slots: int = 1
     """How many replicas its instance hosts, this one among them; see `core.slots`."""
     unhealthy_since: datetime | None = None
+    missing_since: datetime | None = None
+    """Since when EC2 doesn't show its instance, and should: see `serving.missing`."""
     silent_since: datetime | None = None
     """Since when it doesn't answer the readiness probe, though it serves. A proof that it is busy begins this
     anew: see `serving.silence`."""
@@ -189,7 +192,7 @@ class Replica:
         """
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransitionError(f"{self}: {self.state} does not lead to {state}")
-        entered = {**self.entered, state: now}
+        entered = {**{s: at for s, at in self.entered.items() if s is not state}, state: now}
         return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
 
     def provisioned(self, instance: Instance, now: datetime) -> Replica:
@@ -256,9 +259,22 @@ class Replica:
         return self.entered.get(ReplicaState.DRAINING) if self.reason.startswith(GONE) else None
 
     @property
+    def can_be_lost(self) -> bool:
+        """Whether something is lost with it: once, and not with what stands by or only comes back."""
+        return self.lost_at is None and not (self.stands_by or self.comes_back)
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it had left, and starts once more because nobody else serves."""
+        return self.state is ReplicaState.STARTING and ReplicaState.DRAINING in self.entered
+
+    @property
     def is_counted(self) -> bool:
-        """Whether it is one of those that should exist. What EC2 takes back is extra while it lasts."""
-        return self.state.is_active and not self.is_warned and not self.stands_by
+        """Whether it is one of those that should exist.
+
+        What EC2 takes back is extra while it lasts, and so is what comes back, until it serves.
+        """
+        return self.state.is_active and not (self.is_warned or self.stands_by or self.comes_back)
 
     @property
     def stands_by(self) -> bool:

@@ -12,6 +12,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
 
+CAME_BACK = "back in rotation: no other replica serves"
+"""Why one starts that had left."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -92,11 +95,9 @@ class Drain(_Leaves):
 
     @property
     def loses(self) -> bool:
-        """See `_Step.loses`. What served on was lost with its warning. A standby serves nobody, and as it is
-        on-demand it is never warned."""
+        """See `_Step.loses`. What served on was lost with its warning."""
         is_news = self.warned_at is not None and not self.replica.is_warned
-        is_gone = is_news or (self.is_gone and not self.replica.stands_by)
-        return is_gone and self.replica.lost_at is None
+        return (is_news or self.is_gone) and self.replica.can_be_lost
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
@@ -115,11 +116,11 @@ class ServeOn(_OfReplica):
     @property
     def loses(self) -> bool:
         """See `_Step.loses`."""
-        return self.replica.lost_at is None
+        return self.replica.can_be_lost
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return replace(row, warned_at=self.warned_at, lost_at=row.lost_at or now)
+        return replace(row, warned_at=self.warned_at, lost_at=now if self.loses else row.lost_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,40 @@ class NoteHealth(_OfReplica):
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         return replace(row, unhealthy_since=self.unhealthy_since)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteMissing(_OfReplica):
+    """EC2 doesn't show its instance, and should; `missing_since` is None when it does again."""
+
+    missing_since: datetime | None
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, missing_since=self.missing_since)
+
+
+@dataclass(frozen=True, slots=True)
+class ComeBack(_OfReplica):
+    """One that has left the rotation, and still runs, comes back: nobody else serves.
+
+    It starts once more: it is asked, registered and found healthy like any other, whatever it left for.
+    """
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(
+            ReplicaState.STARTING,
+            now,
+            CAME_BACK,
+            lost_at=row.lost_at if row.is_warned else None,
+            unhealthy_since=None,
+            missing_since=None,
+            silent_since=None,
+            refusals=0,
+            busy_since=None,
+            finished=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +507,9 @@ Action = (
     | Register
     | MarkReady
     | NoteHealth
+    | NoteMissing
     | NoteSilence
+    | ComeBack
     | Fail
     | End
     | Resume

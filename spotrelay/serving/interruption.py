@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,7 +25,7 @@ from spotrelay.serving.actions import (
     Start,
     TakeOut,
 )
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.rotation import OTHERS_SERVE, WARNED
 
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
@@ -59,19 +59,26 @@ def decide(
     return actions
 
 
-def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
+def due(spec: ServiceSpec, rows: Rows, now: datetime, spared: Collection[str] = ()) -> list[Action]:
     """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once.
 
+    Of the instances that are `spared` EC2 says that it doesn't take them back after all.
     For one whose time comes in seconds somebody is asked to look again: who should have asked may have died,
     too, and this may be the last that looks before.
     """
-    drained = (r for r in rows.replicas.values() if r.state is ReplicaState.DRAINING and r.is_warned)
-    overdue = [TakeOut(r.instance_id) for r in drained if r.instance_id]
-    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now)}
+    is_served = any(r.serves for r in rows.replicas.values())
+    overdue = [
+        TakeOut(r.instance_id)
+        for r in rows.replicas.values()
+        if r.state is ReplicaState.DRAINING and r.instance_id and r.warned_at
+        # Where nobody serves, it may be the one that still does: a tick brings it back, or takes it out.
+        if is_served or now >= rotation.last_moment(r.warned_at)
+    ]
+    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, spared)}
     again = [
         LookAgain(r.instance_id, r.warned_at)
         for r in rows.replicas.values()
-        if r.state is ReplicaState.READY and r.id not in leaving and r.instance_id and r.warned_at
+        if rotation.may_serve_on(r) and r.id not in leaving and r.instance_id and r.warned_at
         if rotation.is_due_soon(spec, r.warned_at, now)
     ]
     drains = (step for r in leaving.values() for step in replacement.beside(leave(r), spec, rows))
@@ -79,8 +86,8 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
 
 
 def leave(replica: Replica) -> Drain:
-    """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
-    return Drain(replica, WARNED, warned_at=replica.warned_at)
+    """A replica that served on, or came back, leaves; its replacement came before, if it gets one."""
+    return Drain(replica, WARNED if replica.is_warned else OTHERS_SERVE, warned_at=replica.warned_at)
 
 
 def settled(rows: Rows, now: datetime) -> frozenset[str]:
@@ -170,13 +177,13 @@ def for_warned(
 ) -> Action | None:
     """What becomes of a replica that EC2 takes back while so many others stay: it leaves or serves on.
 
-    Without a `spec` nothing is known that would let it stay. None: it serves on already.
+    One that still starts goes on, too: it may serve for a minute, and perhaps nobody else does. Without a
+    `spec` nothing is known that would let it stay. None: it serves on already.
     """
     warned_at = replica.warned_at or warned_at
-    is_ready = replica.state is ReplicaState.READY
     if (
         spec is None
-        or not is_ready
+        or not rotation.may_serve_on(replica)
         or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0)
     ):
         if replica.is_warned:

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import chain, islice
 
 from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
@@ -109,6 +110,8 @@ def _is_calm(spec: ServiceSpec, seen: Observation, now: datetime) -> bool:
         and not rows.backoff.failures
         and len(replicas) == spec.replicas
         and all(r.stays and not r.is_fallback and not rollout.is_old(spec, r) for r in replicas)
+        # Of what the load balancer doesn't know the last that was known holds. A move waits until it does.
+        and all(seen.health.get(r.instance_id or "") is TargetState.HEALTHY for r in replicas)
         and not any(_was_just_tried(r, now) for r in replicas)
     )
 

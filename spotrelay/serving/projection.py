@@ -278,7 +278,8 @@ def backoff_after(
     spec: ServiceSpec | None, backoff: Backoff, actions: Sequence[Action], now: datetime
 ) -> Backoff:
     """How long launches are held after replicas that failed; one that got ready ends it."""
-    ready = [action.replica for action in actions if isinstance(action, MarkReady)]
+    # That one that came back answers says nothing of what is launched.
+    ready = [a.replica for a in actions if isinstance(a, MarkReady) and not a.replica.comes_back]
     if ready:
         backoff = failures.after_success(backoff, ready)
     newest = max((replica.version for replica in ready), default=-1)

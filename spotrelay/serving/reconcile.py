@@ -16,6 +16,7 @@ from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import (
+    missing,
     moves,
     projection,
     replacement,
@@ -30,12 +31,13 @@ from spotrelay.serving.actions import (
     Action,
     Adopt,
     CloseIntent,
+    ComeBack,
     Drain,
     End,
     Fail,
     HoldBack,
     MarkReady,
-    NoteHealth,
+    NoteMissing,
     NoteWarning,
     RaiseHighestId,
     Recount,
@@ -66,11 +68,14 @@ def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Ac
     """What EC2 and the load balancer show put on record: at most one step of each replica's life."""
     yield from _for_the_record(spec, seen)
     adopted = _adoptions(spec, seen, now)
-    missing = _missing(seen, now)
+    unshown = missing.found(seen, now)
+    back = rotation.coming_back(spec, seen, now)
     for replica in seen.rows.replicas.values():
-        if replica.id in missing:
-            yield from _for_missing(replica, seen, missing, now)
-        elif replica.id not in adopted:
+        if replica.id in back:
+            yield ComeBack(replica)
+        elif replica.id in unshown:
+            yield from _for_missing(spec, replica, seen, unshown, now)
+        else:
             yield from _for_replica(spec, replica, seen, now)
     yield from adopted.values()
     yield from _for_intents(seen, adopted, now)
@@ -84,19 +89,16 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     warned_at = {
         r.id: seen.warned[r.instance_id]
         for r in seen.known
-        if r.instance_id in seen.warned and r.is_counted and r.instance_id is not None
+        if r.instance_id is not None and r.instance_id in seen.warned
+        if rotation.may_serve_on(r) and not r.is_warned
     }
     staying = sum(r.stays and r.id not in warned_at for r in replicas.values())
     for id_, at in warned_at.items():
         action = for_warned(replicas[id_], at, spec, staying, now, f"{WARNED}, found by the tick")
         if action is not None:
             yield action
-    for replica in seen.known:
-        is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
-        if replica.is_warned and is_rising:
-            yield leave(replica)
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
-    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now):
+    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, seen.spared):
         yield leave(replica)
 
 
@@ -127,6 +129,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
     spec = seen.rows.document
     hurried = spec and replace(spec, drain_unhurried_s=0)
     actions: list[Action] = list(_for_the_record(spec, seen))
+    unshown = missing.found(seen, now)
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
         health = seen.health.get(replica.instance_id or "")
@@ -134,6 +137,9 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
             actions.append(End(replica, "service removed"))
         elif replica.state is not ReplicaState.DRAINING:
             actions.append(Drain(replica, "service removed"))
+        elif replica.id in unshown:
+            # Nothing of it is to serve, so it is no matter how many are missing.
+            actions += [*_kept_out(replica, seen), *missing.once_certain(replica, now)]
         else:
             actions.extend(_for_draining(hurried, replica, instance, health, seen, now))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
@@ -160,7 +166,6 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
             and instance.state is InstanceState.RUNNING
             and instance.address is not None
             and seen.health.get(instance.id) in _OUT
-            and instance.id not in seen.warned
             and rollout.of_version(spec, seen.rows, replica.version).readiness_probe is not None
         ):
             waiting[replica.id] = instance
@@ -206,7 +211,7 @@ def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) 
     Not without having been asked: one may be late only because no tick came to ask it. `rows` also says what
     the deployed versions of before gave theirs.
     """
-    starting = (r for r in rows.replicas.values() if r.state is ReplicaState.STARTING)
+    starting = (r for r in rows.replicas.values() if r.state is ReplicaState.STARTING and not r.is_warned)
     asked = ((r, rollout.of_version(spec, rows, r.version)) for r in starting if r.instance_id in silent)
     return [_never_ready(its, replica) for replica, its in asked if is_overdue(its, replica, now)]
 
@@ -226,6 +231,8 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
+    if replica.missing_since and instance is not None:
+        yield NoteMissing(replica, None)
     if replica.state is ReplicaState.DRAINING:
         yield from _for_draining(spec, replica, instance, health, seen, now)
     elif instance is None:
@@ -234,12 +241,10 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
         yield from standby.awaken(replica, now)
     elif not instance.state.is_alive:
         yield _for_dead(replica, instance, seen)
-    elif replica.instance_id in seen.warned or replica.is_warned:
-        # `_for_warned` decides when it leaves.
-        if replica.is_warned and replica.state is ReplicaState.READY:
-            yield from _for_ready(replica, health, seen, now)
     elif replica.state is ReplicaState.READY:
-        yield from _for_ready(replica, health, seen, now)
+        # Of one that this tick finds warned only that is noted: `warned` decides what becomes of it.
+        if replica.is_warned or replica.instance_id not in seen.warned:
+            yield from _for_ready(replica, health, seen, now)
     else:
         yield from _for_rising(spec, replica, instance, health, seen, now)
 
@@ -258,48 +263,16 @@ def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Act
         yield Recount()
 
 
-def _missing(seen: Observation, now: datetime) -> set[int]:
-    """The replicas whose instance EC2 doesn't show, and should."""
-    return {
-        replica.id
-        for replica in seen.rows.replicas.values()
-        if replica.instance_id is not None
-        and replica.state not in (ReplicaState.DRAINING, ReplicaState.STANDBY)
-        and replica.instance_id not in seen.instances
-        and not _may_be_unseen(replica, now)
-    }
-
-
 def _for_missing(
-    replica: Replica, seen: Observation, missing: Collection[int], now: datetime
+    spec: ServiceSpec, replica: Replica, seen: Observation, unshown: Collection[int], now: datetime
 ) -> Iterator[Action]:
-    """Something is gone only if the load balancer says so, too, and not together with half of the others.
-
-    EC2 shows what it terminated for an hour. What it doesn't show at all was hidden by a wrong or partial
-    answer, or by somebody who changed its tags, far more often than it was lost unseen.
-    """
-    assert replica.instance_id is not None  # noqa: S101 - `_missing` has looked
-    health = seen.health.get(replica.instance_id)
-    serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
-    too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
-    if replica.id not in serving or seen.is_vouched_for:
-        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
-    elif health is TargetState.HEALTHY:
-        yield HoldBack(
-            f"replica {replica.id} is kept",
-            f"EC2 doesn't show {replica.instance_id}, and it answers its checks",
-        )
-        if replica.unhealthy_since:
-            yield NoteHealth(replica, None)
-    elif too_many:
-        yield HoldBack(
-            f"replica {replica.id} is kept",
-            f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more",
-        )
-    elif replica.unhealthy_since is None:
-        yield NoteHealth(replica, now)
-    elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
-        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
+    if replica.state is ReplicaState.DRAINING:
+        yield from _kept_out(replica, seen)
+        is_late = strength.drained_at(spec, replica) <= now
+    else:
+        its = rollout.of_version(spec, seen.rows, replica.version)
+        is_late = replica.state is not ReplicaState.READY and is_overdue(its, replica, now)
+    yield from missing.decide(replica, seen, unshown, now, is_overdue=is_late)
 
 
 def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
@@ -314,16 +287,9 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
         reason = f"{reason}: {instance.state_reason}"
     warned_at = replica.warned_at or seen.warned.get(instance.id)
     is_taken = instance.was_reclaimed or warned_at is not None
-    if is_taken or replica.state is ReplicaState.READY or standby.has_ended_before(replica):
+    if is_taken or ReplicaState.READY in replica.entered or standby.has_ended_before(replica):
         return Drain(replica, reason, warned_at=warned_at, cool_pool=is_taken, is_gone=True)
     return Fail(replica, f"{reason}, before it was ready", is_ec2s=instance.ended_by_ec2)
-
-
-def _may_be_unseen(replica: Replica, now: datetime) -> bool:
-    """Whether its instance is so young that EC2 may not describe it yet."""
-    launched_at = replica.entered.get(ReplicaState.PROVISIONING)
-    # One that stood by got its instance from another row, and that was seen.
-    return launched_at is not None and now - launched_at < seconds(timing.VISIBLE_WITHIN_S)
 
 
 def _for_rising(
@@ -342,13 +308,17 @@ def _for_rising(
         yield Start(replica)
     elif is_running and health in _OUT and spec.readiness_probe is None and not replica.stands_by:
         yield Register(replica)
+    elif replica.is_warned or instance.id in seen.warned:
+        return  # it leaves when its time is over, and isn't to blame
     # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
     # `late` looks after those that are probed.
     elif is_overdue(spec, replica, now) and (not is_running or (health is not None and health.is_judged)):
         yield _never_ready(spec, replica)
 
 
-def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
+def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail | Drain:
+    if ReplicaState.READY in replica.entered:
+        return Drain(replica, "came back, and doesn't answer")
     return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
 
 
@@ -361,13 +331,9 @@ def _for_ready(
     whose targets are all unhealthy sends requests to all of them, and it may serve them, late. Source:
     https://docs.aws.amazon.com/elasticloadbalancing/latest/application/target-group-health-checks.html
     """
-    if health is TargetState.UNAVAILABLE:
-        return  # the load balancer doesn't know: what was known of it holds
-    if health is TargetState.HEALTHY:
-        if replica.unhealthy_since:
-            yield NoteHealth(replica, None)
-    elif replica.unhealthy_since is None:
-        yield NoteHealth(replica, now)
+    noted = list(missing.health_noted(replica, health, now))
+    if noted or health in (TargetState.HEALTHY, TargetState.UNAVAILABLE):
+        yield from noted
     elif strength.is_given_up(replica, now) and seen.stays_without(replica):
         yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
     elif health in _OUT:
@@ -384,13 +350,11 @@ def _for_draining(
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
     is_unseen = health is None and bool(_unseen(seen))
-    if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
-        yield TakeOut(
-            replica.instance_id
-        )  # a registration that raced the drain, or a drain that nobody heard
-    if instance is None or instance.state is InstanceState.TERMINATED:
-        if instance is not None or not (is_in_rotation or _may_be_unseen(replica, now)):
-            yield End(replica, replica.reason)
+    yield from _kept_out(replica, seen)
+    if instance is None:
+        return  # too young to be shown
+    if instance.state is InstanceState.TERMINATED:
+        yield End(replica, replica.reason)
         return
     if instance.id in seen.warned and not replica.is_warned:
         yield NoteWarning(replica, seen.warned[instance.id])
@@ -413,6 +377,14 @@ def _for_draining(
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _kept_out(replica: Replica, seen: Observation) -> Iterator[TakeOut]:
+    """A registration that raced the drain, or a drain that nobody heard."""
+    health = seen.health.get(replica.instance_id or "")
+    is_unseen = health is None and bool(_unseen(seen))
+    if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
+        yield TakeOut(replica.instance_id)
 
 
 def _unseen(seen: Observation) -> list[int]:

@@ -83,9 +83,10 @@ def _is_missed(replica: Replica, rows: Rows) -> bool:
     """Whether its loss leaves one fewer, and nothing came in its place before.
 
     A fallback gets no replacement: whether another is wanted, the tick decides. A replica that serves on got
-    its replacement with the warning, and what becomes of that is the replacement's own story.
+    its replacement with the warning, and what becomes of that is the replacement's own story. So did one that
+    came back, when it left.
     """
-    return not (replica.is_fallback or replica.is_warned or replica.superseded_in(rows))
+    return not (replica.is_fallback or replica.is_warned or replica.comes_back or replica.superseded_in(rows))
 
 
 def _goes_without(replica: Replica) -> bool:

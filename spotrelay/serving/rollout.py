@@ -148,7 +148,7 @@ def admitted(spec: ServiceSpec, rows: Rows, answering: Iterable[Replica]) -> lis
     Where all change at once, the new ones enter only together: what isn't there yet keeps the others out.
     """
     answering = list(answering)
-    up = {r.id for r in answering if r.version == spec.version}
+    up = {r.id for r in answering if r.version == spec.version and not r.is_warned}
     up |= {r.id for r in rows.replicas.values() if r.stays and r.version == spec.version}
     is_complete = len(up) >= spec.replicas and all(r.replaced_by in up for r in old_ones(spec, rows))
     return [r for r in answering if is_complete or not is_waiting(spec, rows, r)]

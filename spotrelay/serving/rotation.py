@@ -13,18 +13,28 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSettings, ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.serving.observation import Observation
 
 WARNED = "interruption warning"
 """Why a replica is replaced that EC2 takes back."""
+
+OTHERS_SERVE = "came back, and others serve again"
+"""Why one leaves again that came back."""
 
 
 def ends_at(warned_at: datetime) -> datetime:
     """When EC2 takes an instance that it has warned."""
     return warned_at + seconds(timing.NOTICE_S)
+
+
+def may_serve_on(replica: Replica) -> bool:
+    """Whether it serves, or may come to before EC2 takes it. Its row may be behind the load balancer."""
+    return replica.state in _MAY_SERVE and not replica.stands_by
 
 
 def drain_deadline(spec: ServiceSpec, warned_at: datetime) -> datetime:
@@ -55,32 +65,110 @@ def enough(spec: ServiceSpec) -> int:
     return min(max(spec.replicas - 1, 1), spec.replicas)
 
 
-def may_leave(spec: ServiceSpec, warned_at: datetime, staying: int, now: datetime, *, is_last: bool) -> bool:
-    """Whether a warned replica that serves leaves the rotation now, while so many others serve and stay."""
+def may_leave(
+    spec: ServiceSpec,
+    warned_at: datetime,
+    staying: int,
+    now: datetime,
+    *,
+    is_last: bool,
+    is_spared: bool = False,
+) -> bool:
+    """Whether a warned replica that serves leaves the rotation now, while so many others serve and stay.
+
+    `is_spared`: EC2 says that it doesn't take it back after all. Then the last one stays. If that is wrong,
+    requests are cut that nobody else would have answered.
+    """
     if spec.on_warning is OnWarning.LEAVE or staying >= enough(spec):
         return True
-    return now >= (last_moment(warned_at) if is_last else drain_deadline(spec, warned_at))
+    if is_last:
+        return not is_spared and now >= last_moment(warned_at)
+    return now >= drain_deadline(spec, warned_at)
 
 
-def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime) -> Iterator[Replica]:
-    """Of those that serve on, the ones whose time has come; `gone` are lost, whatever their row says."""
+def leaving(
+    spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime, spared: Collection[str] = ()
+) -> Iterator[Replica]:
+    """Of those that serve on, the ones whose time has come, and of those that came back, who isn't needed.
+
+    `gone` are lost, whatever their row says; `spared` are the instances that EC2 says it doesn't take back.
+    """
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
-    # Also one that doesn't answer its checks: where none does, the load balancer sends requests to all.
-    serving_on = [
-        (r.serves, r.warned_at, r.id) for r in there if r.warned_at and r.state is ReplicaState.READY
-    ]
-    last = max(serving_on, default=None) if staying == 0 else None
-    for one in serving_on:
-        _, warned_at, id_ = one
-        if may_leave(spec, warned_at, staying, now, is_last=one == last):
-            yield rows.replicas[id_]
+    last = last_there(there)
+    for replica in there:
+        if replica.warned_at and may_serve_on(replica):
+            is_spared = replica.instance_id in spared
+            is_last = replica is last
+            if may_leave(spec, replica.warned_at, staying, now, is_last=is_last, is_spared=is_spared):
+                yield replica
+    extra = staying - spec.replicas
+    for replica in there:
+        if replica.comes_back and not replica.is_warned and extra >= replica.stays:
+            extra -= replica.stays
+            yield replica
+
+
+def last_there(replicas: Collection[Replica]) -> Replica | None:
+    """The one that serves on the longest where all are warned; None: another one stays.
+
+    It may be one that doesn't answer its checks: where none does, the load balancer sends requests to all.
+    """
+    if any(r.stays for r in replicas):
+        return None
+    serving_on = [r for r in replicas if r.warned_at and may_serve_on(r)]
+    return max(
+        serving_on, key=lambda r: (r.serves, r.state is ReplicaState.READY, r.warned_at, r.id), default=None
+    )
+
+
+def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
+    """Of those that have left and still run, the ones that come back, as nobody serves.
+
+    Those first that EC2 leaves longest. A standby on its way back is resumed instead.
+    """
+    rows = list(seen.rows.replicas.values())
+    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
+    answers = (id_ for id_, state in seen.health.items() if state is TargetState.HEALTHY)
+    is_served = any(r.serves for r in rows) or any(id_ not in draining for id_ in answers)
+    if is_served:
+        return set()
+    left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
+    back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
+    if not back and last_there(rows) is None:
+        back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
+    return {r.id for r in back[: spec.replicas]}
+
+
+def _has_left(replica: Replica, seen: Observation) -> bool:
+    """Whether it has served and left, and its instance runs."""
+    instance = seen.instances.get(replica.instance_id or "")
+    is_there = instance is not None and instance.state is InstanceState.RUNNING
+    has_left = replica.state is ReplicaState.DRAINING and ReplicaState.READY in replica.entered
+    return has_left and is_there and not replica.is_standby
+
+
+def _has_time(
+    spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime, *, is_last: bool
+) -> bool:
+    """Whether it wouldn't have to leave again at once."""
+    warned_at = replica.warned_at or seen.warned.get(replica.instance_id or "")
+    is_spared = replica.instance_id in seen.spared
+    return warned_at is None or not may_leave(spec, warned_at, 0, now, is_last=is_last, is_spared=is_spared)
+
+
+def _leaves_last(replica: Replica) -> tuple[bool, datetime, int]:
+    """Sorts by how long EC2 leaves an instance; those that it doesn't take come last."""
+    return replica.warned_at is None, replica.warned_at or replica.since, replica.id
 
 
 def is_due_soon(spec: ServiceSpec, warned_at: datetime, now: datetime) -> bool:
     """Whether one of its looks is due in the next seconds."""
     soon = now + seconds(timing.LOOK_AGAIN_WITHIN_S)
     return any(now < at <= soon for at in looks_due(spec, warned_at))
+
+
+_MAY_SERVE = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY})
 
 
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:

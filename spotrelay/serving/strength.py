@@ -24,7 +24,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures, rollout, rotation, standby
 from spotrelay.serving.actions import Action, Drain, End, Launch, Request
-from spotrelay.serving.observation import Observation, counted, is_due, spare, stays_from
+from spotrelay.serving.observation import Observation, counted, is_due, spare, staying_count, stays_from
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -119,9 +119,11 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
             elif is_stood_in_for:
                 settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
                 waits += [at for at in settled if at > now]
+        elif _is_left_alone(spec, replica, now):
+            continue
         elif (until := _waits_until(spec, replica, seen)) > now:
             waits.append(until)
-        elif not _is_left_alone(spec, replica, now):
+        else:
             return soon
     if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
         braked = failures.held_until(rollout.proven(spec, rows), rows.backoff)
@@ -136,12 +138,15 @@ def _waits_until(spec: ServiceSpec | None, replica: Replica, seen: Observation) 
     """Until when nothing is to be done about it; or since when there is."""
     if replica.state is ReplicaState.REQUESTED:
         return _held_until(spec, replica, seen.rows)
-    return _drained_at(spec, replica) if _is_out(replica, seen) else replica.since
+    return drained_at(spec, replica) if _is_out(replica, seen) else replica.since
 
 
 def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
+    if spec and replica.stands_by:
+        # `standby` launches none while fewer serve than wanted. Once as many do, another tick follows.
+        return (replica.retry_at or past) if staying_count(rows) >= spec.replicas else failures.NEVER
     version = _as_wanted(replica, spec, rows).version if spec else replica.version
     held = [
         replica.retry_at,
@@ -159,18 +164,20 @@ def _is_out(replica: Replica, seen: Observation) -> bool:
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
-    """Whether it stands by, or drains, and whatever it still waits for won't come within seconds.
+    """Whether it stands by, drains or serves on, and whatever it still waits for won't come within seconds.
 
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
-    if replica.state is not ReplicaState.DRAINING:
+    if replica.warned_at is not None:
+        due = rotation.ends_at(replica.warned_at)
+    elif replica.state is ReplicaState.DRAINING:
+        due = drained_at(spec, replica)
+    else:
         return replica.state is ReplicaState.STANDBY
-    warned_at = replica.warned_at
-    due = _drained_at(spec, replica) if warned_at is None else rotation.ends_at(warned_at)
     return now >= due + seconds(timing.ENDS_WITHIN_S)
 
 
-def _drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
+def drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
     """When one that drains has had its time."""
     drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
     return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)

@@ -15,7 +15,7 @@ from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rollout
+from spotrelay.serving import rollout, rotation
 from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, Replace
 from spotrelay.serving.observation import Observation, spare
 
@@ -47,7 +47,9 @@ def decide(
             continue
         if successor.stays and (not serves or (may_go > 0 and _is_settled(spec, successor, replica, now))):
             may_go -= serves
-            yield Drain(replica, successor.reason)
+            # Why a replacement was requested is true no more of one that came back.
+            has_left = ReplicaState.DRAINING in replica.entered
+            yield Drain(replica, rotation.OTHERS_SERVE if has_left else successor.reason)
         elif successor.stays:
             extra += 1
         elif serves and _is_needless(spec, successor, seen):

@@ -622,6 +622,13 @@ HAND_MADE: Sequence[HandMade] = (
         "a first start and a scale-up are told as a loss of strength",
     ),
     HandMade(
+        "standbys-alone-are-fallbacks",
+        "serving.news",
+        '"fallback": replica.is_fallback',
+        '"fallback": replica.is_standby',
+        "a fallback that was bought anew is told as none",
+    ),
+    HandMade(
         "gap-begins-with-the-tick",
         "serving.news",
         "            return min(at, now)\n    return now\n",

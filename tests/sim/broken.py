@@ -47,6 +47,7 @@ from spotrelay.serving import (
     changes,
     failures,
     interruption,
+    missing,
     moves,
     news,
     observation,
@@ -243,7 +244,7 @@ def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
 
 
 @mistake(rotation, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION)
-def warned_replicas_never_leave(spec: Any, warned_at: Any, staying: int, now: Any, *, is_last: bool) -> bool:
+def warned_replicas_never_leave(*args: Any, **kwargs: Any) -> bool:
     """A warned replica serves until EC2 ends it."""
     return False
 
@@ -271,13 +272,63 @@ def serving_count_is_not_updated(self: Any, commit: Changes) -> None:
     """The last two replicas leave, because each relies on the other."""
 
 
-@mistake(reconcile, "_missing", Rule.NEVER_BELOW_DESIRED, Rule.WARNED_NOT_TERMINATED, Rule.ONLY_PORT_ERRORS)
+@mistake(missing, "found", Rule.NEVER_BELOW_DESIRED, Rule.WARNED_NOT_TERMINATED, Rule.ONLY_PORT_ERRORS)
 def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
     """An empty answer of EC2's is believed: everything that it doesn't show is drained."""
     return set()
 
 
 also(reconcile, "_for_replica")(_drain_if_not_shown)
+
+
+@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT)
+def an_empty_answer_is_believed(*args: Any) -> str:
+    """However many are missing at the same time, all of them are gone."""
+    return ""
+
+
+@mistake(missing, "once_certain", Rule.NOT_BEFORE_TIMEOUT)
+def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[Action]:
+    """A replica that one answer lacks is lost."""
+    yield missing._gone(replica)
+
+
+@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT)
+def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation) -> str:
+    """That nobody else serves doesn't matter."""
+    is_healthy = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
+    return "and it answers its checks" if is_healthy else ""
+
+
+@mistake(rotation, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE)
+def only_rows_say_who_serves(replica: Replica) -> bool:
+    """What is healthy leaves at its warning, if its row says that it starts."""
+    return replica.state is ReplicaState.READY
+
+
+@mistake(rotation, "coming_back", Rule.COMES_BACK)
+def what_has_left_is_left(*args: Any) -> set[int]:
+    """Nothing comes back, though nobody serves."""
+    return set()
+
+
+@mistake(
+    rotation,
+    "coming_back",
+    Rule.NEVER_BELOW_DESIRED,
+    Rule.TICK_COMPLETE,
+    Rule.SETTLES,
+    Rule.NEXT_TICK_IN_TIME,
+)
+def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
+    """What has left comes back, though others serve."""
+    return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
+
+
+@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS)
+def nobody_asks_before_the_last_one_leaves(*args: Any) -> Collection[str]:
+    """The last one leaves at its last moment, though EC2 has taken its warning back."""
+    return ()
 
 
 @mistake(
@@ -1128,7 +1179,7 @@ def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[
 
 
 @mistake(
-    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=700
+    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=400
 )
 def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
     """However often a version fails, replicas make place for it."""

@@ -262,6 +262,39 @@ def test_what_should_have_been_looked_at_already_is_looked_at_now() -> None:
     assert world.ticker.leaves == [("demo", 0), ("demo", 31)]
 
 
+def test_the_last_one_is_asked_about_before_it_leaves() -> None:
+    """EC2 took its warning back: it stays, and nobody is asked about while another one serves."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    (last,) = active(world)
+    controller.handle(warn(world, last))
+    world.clock.advance(110)
+    world.fleet.interrupted.clear()
+    controller.leave("demo")
+    assert in_rotation(world) == {instance_of(last)}
+    world.refuse("fleet.warned", Throttled("slow down"))
+    with pytest.raises(Throttled):
+        controller.leave("demo")
+    assert in_rotation(world) == set(), "where nobody says so, its time has come"
+
+
+def test_what_comes_back_is_registered_and_serves() -> None:
+    """A warned replica left, as another one was enough; that is gone. It serves until its own end."""
+    world, controller = serving(demo_spec(replicas=2))
+    dry(world, *PurchaseOption)
+    first, second = active(world)
+    controller.handle(warn(world, first))
+    assert in_rotation(world) == {instance_of(second)}
+    controller.handle(reclaim(world, second))
+    settle(world, controller)
+    assert in_rotation(world) == {instance_of(first)}
+    row = world.store.load("demo").replicas[first.id]
+    assert (row.state, row.is_warned) == (ReplicaState.READY, True)
+    world.clock.advance(100)
+    controller.leave("demo")
+    assert in_rotation(world) == set(), "and leaves at its last moment"
+
+
 def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None:
     """Whoever wrote the row died before the load balancer heard of it, and holds the lease."""
     world, controller = serving()

@@ -18,7 +18,7 @@ from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest, PortError, Unavailable
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnRebalance, ReadinessProbe
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.events import RebalanceRecommendation
 from spotrelay.memory import World
 from tests.examples import demo_spec
@@ -474,7 +474,7 @@ def test_a_tick_without_spot_asks_nothing_about_it() -> None:
 
 def test_a_replica_that_waits_for_admission_is_looked_at_afresh() -> None:
     """A probe takes seconds: what is warned meanwhile is not put into rotation by the tick that probed it."""
-    spec = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/", {}))
+    spec = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/", {}), on_warning=OnWarning.LEAVE)
     world = world_of(spec)
     controller = Controller(world.ports())
     controller.tick("demo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,11 +19,16 @@ from spotrelay.serving import reconcile, strength
 from spotrelay.serving.actions import (
     Action,
     Drain,
+    End,
+    Fail,
     HoldBack,
+    MarkReady,
     NoteHealth,
+    NoteMissing,
     NoteWarning,
     RaiseHighestId,
     Recount,
+    Replace,
     Request,
     TakeIn,
     TakeOut,
@@ -263,7 +269,7 @@ def test_one_that_answers_again_counts_again() -> None:
     ill = a_replica(2, READY, unhealthy_since=LONG_AGO)
     seen = whole()
     seen = without(replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: ill}.values())), "i-2")
-    held, noted = decide(seen)
+    noted, held = decide(seen)
     assert isinstance(held, HoldBack)
     assert noted == NoteHealth(ill, None)
 
@@ -271,10 +277,10 @@ def test_one_that_answers_again_counts_again() -> None:
 def test_one_that_nobody_sees_is_gone_after_half_a_minute() -> None:
     """Missing in EC2 and not healthy: noted at first, and a loss after 30 s."""
     seen = without(whole(), "i-2", unhealthy=True)
-    (noted,) = decide(seen)
-    assert noted == NoteHealth(seen.rows.replicas[2], NOW)
+    row = seen.rows.replicas[2]
+    assert decide(seen) == [NoteHealth(row, NOW), NoteMissing(row, NOW)]
     for missing_s, is_gone in ((timing.MISSING_S - 0.001, False), (timing.MISSING_S, True)):
-        ill = a_replica(2, READY, unhealthy_since=NOW - seconds(missing_s))
+        ill = a_replica(2, READY, unhealthy_since=NOW, missing_since=NOW - seconds(missing_s))
         since = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: ill}.values()))
         assert decide(since) == (losing(ill, "instance gone") if is_gone else [])
 
@@ -286,7 +292,8 @@ def test_one_that_nobody_sees_is_gone_after_half_a_minute() -> None:
 def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, believed: bool) -> None:
     """More than half of the ready ones missing is a wrong answer, even if the load balancer agrees."""
     seen = whole(replicas)
-    ill = {i: replace(r, unhealthy_since=LONG_AGO) for i, r in seen.rows.replicas.items() if i <= missing}
+    long_ago: dict[str, Any] = {"unhealthy_since": NOW, "missing_since": LONG_AGO}
+    ill = {i: replace(r, **long_ago) for i, r in seen.rows.replicas.items() if i <= missing}
     seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, **ill}.values()))
     seen = without(seen, *(f"i-{i}" for i in ill), unhealthy=True)
     actions = decide(seen, demo_spec(replicas=replicas))
@@ -301,17 +308,92 @@ def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, belie
 def test_an_empty_answer_removes_nobody() -> None:
     """DescribeInstances shows nothing at all: everything is kept, and told about."""
     seen = whole(5)
-    actions = decide(replace(seen, instances={}), demo_spec(replicas=5))
-    assert [type(a) for a in actions] == [HoldBack] * 5
+    assert [type(a) for a in decide(replace(seen, instances={}), demo_spec(replicas=5))] == [HoldBack] * 5
     vouched = decide(replace(seen, instances={}, is_vouched_for=True), demo_spec(replicas=5))
     assert [a.reason for a in vouched if isinstance(a, Drain)] == ["instance gone"] * 5
 
 
-def test_what_never_served_is_lost_at_once() -> None:
-    """It takes nothing away from anybody; and one that EC2 may not show yet is waited for."""
-    old, young = a_replica(1, STARTING), a_replica(2, ReplicaState.PROVISIONING, since_s=5)
-    young = replace(young, entered={**young.entered, ReplicaState.PROVISIONING: NOW - seconds(5)})
-    assert decide(seen_of(old, young), demo_spec(replicas=2)) == losing(old, "instance gone")
+@pytest.mark.parametrize("state", [ReplicaState.PROVISIONING, STARTING, READY, DRAINING])
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_an_empty_answer_ends_nothing_that_starts_or_leaves(state: ReplicaState, replicas: int) -> None:
+    """Whatever a replica was doing, and whether it is alone: an instance that one answer lacks is there."""
+    rows = [a_replica(i, state, since_s=90, entered=_recently(state)) for i in range(1, replicas + 1)]
+    for ago_s in (0, 3, 3 * timing.MISSING_S):
+        noted = [replace(r, missing_since=NOW - seconds(ago_s)) if ago_s else r for r in rows]
+        actions = decide(seen_of(*noted), demo_spec(replicas=0 if state is DRAINING else replicas))
+        assert not [a for a in actions if isinstance(a, Drain | End | Fail | Request | Terminate)], ago_s
+        assert [a.what for a in actions if isinstance(a, HoldBack)] == [
+            f"replica {r.id} is kept" for r in rows
+        ]
+
+
+def _recently(state: ReplicaState) -> dict[ReplicaState, datetime]:
+    """Launched so long ago that EC2 should show it, and for ten seconds what it is now."""
+    launched_at = NOW - seconds(timing.VISIBLE_WITHIN_S + 30)
+    before = dict.fromkeys((ReplicaState.REQUESTED, ReplicaState.PROVISIONING), launched_at)
+    return {state: NOW - seconds(10), **before}
+
+
+def test_what_the_load_balancer_calls_healthy_is_ready_though_ec2_does_not_show_it() -> None:
+    """Its row is behind, and EC2's answer lacks it: it serves all the same, and is counted as serving."""
+    starting = [a_replica(i, STARTING, since_s=90, entered=_recently(STARTING)) for i in (1, 2, 3)]
+    actions = decide(seen_of(*starting, health=dict.fromkeys((1, 2, 3), HEALTHY)))
+    assert [a.replica.id for a in actions if isinstance(a, MarkReady)] == [1, 2, 3]
+    assert {type(a) for a in actions} == {MarkReady, HoldBack}
+
+
+def test_one_of_those_that_start_is_gone_after_half_a_minute() -> None:
+    """While EC2 shows the others: noted at first, then lost and replaced. Shown again, it isn't missing."""
+    rows = [a_replica(i, STARTING, since_s=90, entered=_recently(STARTING)) for i in (1, 2, 3)]
+    seen = seen_of(*rows, instances=[ours(1), ours(2)], health=dict.fromkeys((1, 2), UNHEALTHY))
+    assert decide(seen) == [NoteMissing(rows[2], NOW)]
+    noted = replace(rows[2], missing_since=NOW - seconds(timing.MISSING_S))
+    since = replace(seen, rows=rows_of(*rows[:2], noted))
+    assert decide(since) == losing(noted, "instance gone")
+    shown = replace(since, instances={**since.instances, "i-3": ours(3, address=None)})
+    assert decide(shown)[0] == NoteMissing(noted, None)
+
+
+def test_what_is_missing_has_the_time_of_its_start() -> None:
+    """All that start are missing: when they should be ready by now, they are given up like any other."""
+    spec = demo_spec(replicas=1)
+    over_s = spec.initial_delay_s + timing.BOOT_S
+    for ago_s, is_gone in ((over_s, False), (over_s + 1, True)):
+        began_at = NOW - seconds(ago_s)
+        row = a_replica(1, STARTING, since_s=ago_s, missing_since=began_at)
+        row = replace(row, entered={**_recently(STARTING), STARTING: began_at})
+        assert (losing(row, "instance gone") == decide(seen_of(row), spec)) is is_gone
+
+
+def test_one_that_ec2_may_not_show_yet_is_waited_for() -> None:
+    """DescribeInstances may lag behind CreateFleet by a minute."""
+    launched_at = NOW - seconds(5)
+    young = a_replica(2, ReplicaState.PROVISIONING, since_s=5)
+    young = replace(young, entered={**young.entered, ReplicaState.PROVISIONING: launched_at})
+    assert decide(seen_of(young), demo_spec(replicas=1)) == []
+
+
+@pytest.mark.parametrize("health", [None, TargetState.DRAINING, TargetState.UNUSED, TargetState.INITIAL])
+def test_the_last_one_that_serves_does_not_end_on_absence(health: TargetState | None) -> None:
+    """Neither EC2 nor the load balancer shows it, for however long: it stays until another one serves."""
+    one = demo_spec(replicas=1)
+    row = a_replica(1, READY, missing_since=LONG_AGO, unhealthy_since=LONG_AGO)
+    seen = seen_of(row, health={} if health is None else {1: health})
+    held, replaced = decide(seen, one)
+    assert isinstance(held, HoldBack)
+    assert isinstance(replaced, Replace)
+    beside = seen_of(
+        replace(row, replaced_by=2), a_replica(2, READY, replaces=1), instances=[ours(2)], health={2: HEALTHY}
+    )
+    assert [a.replica.id for a in decide(beside, one) if isinstance(a, Drain)] == [1]
+
+
+def test_the_last_one_ends_on_a_word_of_ec2_or_the_load_balancer_or_a_person() -> None:
+    """EC2 says that it ended, the load balancer that what EC2 doesn't show is ill, or a person says so."""
+    row = a_replica(1, READY, missing_since=LONG_AGO, unhealthy_since=LONG_AGO)
+    ended = seen_of(row, instances=[ours(1, state=InstanceState.TERMINATED)])
+    for seen in (ended, seen_of(row, health={1: UNHEALTHY}), seen_of(row, is_vouched_for=True)):
+        assert [a.replica.id for a in decide(seen, demo_spec(replicas=1)) if isinstance(a, Drain)] == [1]
 
 
 def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
@@ -326,10 +408,13 @@ def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
 def test_a_drained_one_ends_when_it_is_nowhere() -> None:
     """Neither EC2 nor the load balancer shows it: it is over. While it is in rotation it is taken out."""
     row = a_replica(1, DRAINING)
-    assert [type(a).__name__ for a in decide(seen_of(row), demo_spec(replicas=0))] == ["End"]
+    assert decide(seen_of(row), demo_spec(replicas=0)) == [NoteMissing(row, NOW)]
+    for missing_s, ends in ((timing.MISSING_S - 0.001, False), (timing.MISSING_S, True)):
+        noted = replace(row, missing_since=NOW - seconds(missing_s))
+        assert decide(seen_of(noted), demo_spec(replicas=0)) == ([End(noted, "test")] if ends else [])
     for health in (HEALTHY, UNHEALTHY):
         actions = decide(seen_of(row, health={1: health}), demo_spec(replicas=0))
-        assert actions == [TakeOut("i-1")]
+        assert actions[0] == TakeOut("i-1")
 
 
 # Warnings that aren't followed by a reclaim.
@@ -364,8 +449,9 @@ def test_ticks_come_by_the_minute_for_what_nobody_ends() -> None:
         assert strength.next_look(spec, seen_of(row), NOW) == due
     for ago_s, due in ((stuck_s - 0.001, soon), (stuck_s, None)):
         assert strength.next_look(spec, seen_of(a_replica(1, DRAINING, since_s=ago_s)), NOW) == due
-    serving_on = a_replica(1, READY, warned_at=LONG_AGO)
-    assert strength.next_look(spec, seen_of(serving_on), NOW) == soon, "it serves on, and must leave"
+    for ago_s, due in ((spared_s - 0.001, soon), (spared_s, None)):
+        serving_on = a_replica(1, READY, warned_at=NOW - seconds(ago_s))
+        assert strength.next_look(spec, seen_of(serving_on), NOW) == due, "EC2 spared the last one"
 
 
 @pytest.mark.parametrize(

@@ -100,19 +100,27 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "replica",
-    [a_replica(1, ReplicaState.PROVISIONING), a_replica(1, STARTING)],
-    ids=lambda r: f"{r.state}",
-)
-def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
-    """With nobody else there either: it leaves at once, and takes nobody away from the others."""
-    serves = a_replica(2, READY)
-    assert react((WARNING, replica), others=0) == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
-    one_other = react((WARNING, replica), warning(serves), others=1)
-    assert [type(a) for a in one_other] == [Drain, Replace, ServeOn, Replace]
-    two_others = react((WARNING, replica), warning(serves), others=2)
-    assert [type(a) for a in two_others] == [Drain, Replace] * 2
+@pytest.mark.parametrize("state", [ReplicaState.PROVISIONING, ReplicaState.STARTING])
+def test_what_starts_goes_on_while_others_are_not_enough(state: ReplicaState) -> None:
+    """Its row may be behind, and even a cold start may be over before EC2 takes it."""
+    rising, serves = a_replica(1, state), a_replica(2, READY)
+    assert react((WARNING, rising), others=0) == told(ServeOn(rising, WARNED, NOW))
+    one_other = react((WARNING, rising), warning(serves), others=1)
+    assert [type(a) for a in one_other] == [ServeOn, Replace, ServeOn, Replace]
+    two_others = react((WARNING, rising), others=2)
+    assert two_others == told(Drain(rising, WARNED, warned_at=NOW, cool_pool=True))
+
+
+def test_what_has_left_and_is_in_rotation_stays_there_while_nobody_serves() -> None:
+    """Whoever was to take it out died over it: it may be the one that answers, until its last moment."""
+    warned_at = NOW - seconds(timing.NOTICE_S - timing.LAST_ONE_STAYS_S)
+    row = a_replica(1, ReplicaState.DRAINING, warned_at=warned_at)
+    for now, others, out in (
+        (NOW - seconds(1), [], []),
+        (NOW - seconds(1), [a_replica(2, READY)], [TakeOut("i-1")]),
+        (NOW, [], [TakeOut("i-1")]),
+    ):
+        assert interruption.due(demo_spec(), rows_of(row, *others), now) == out
 
 
 def test_what_does_not_answer_stays_where_nobody_else_is() -> None:
@@ -315,7 +323,7 @@ def test_only_what_has_long_been_ready_is_settled() -> None:
 def test_what_should_have_left_is_taken_out_by_the_call() -> None:
     """A warned replica that drains leaves the rotation once more, others that drain don't."""
     warned, drained = a_replica(1, DRAINING, warned_at=NOW), a_replica(2, DRAINING)
-    assert due(warned, drained) == [TakeOut("i-1")]
+    assert due(warned, drained, a_replica(3, READY)) == [TakeOut("i-1")]
 
 
 # The other signals.

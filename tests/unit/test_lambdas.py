@@ -16,7 +16,6 @@ from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Throttled
-from spotrelay.core.replica import ReplicaState
 from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 
@@ -96,7 +95,7 @@ def test_one_bad_message_does_not_spoil_its_batch(functions: Functions) -> None:
     counts = functions.world.telemetry.counts
     assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.MESSAGES_MALFORMED]) == (1, 2)
     assert counts[Metric.FOREIGN_INSTANCES] == 1
-    assert functions.world.store.load("demo").replicas[1].state is ReplicaState.DRAINING
+    assert functions.world.store.load("demo").replicas[1].is_warned
 
 
 def test_only_what_failed_is_delivered_again(functions: Functions) -> None:

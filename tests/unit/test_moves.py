@@ -46,15 +46,16 @@ def decide(
     *replicas: Replica,
     spec: ServiceSpec = SPEC,
     pools: PoolMemory | None = None,
+    health: TargetState = TargetState.HEALTHY,
     backoff: Backoff | None = None,
     intents: Collection[LaunchIntent] = (),
 ) -> list[Action]:
-    """What a tick decides about these replicas, three if none is named: instances run and are healthy."""
+    """What a tick decides about these replicas, three if none is named: their instances run."""
     fleet = replicas or (a_replica(1, READY), a_replica(2, READY), a_replica(3, READY))
     seen = seen_of(
         *fleet,
         instances=[an_instance(r.id) for r in fleet if r.instance_id],
-        health={r.id: TargetState.HEALTHY for r in fleet if r.state is READY},
+        health={r.id: health for r in fleet if r.state is READY},
         backoff=backoff,
         intents=intents,
         pools=pools or known(),
@@ -105,6 +106,11 @@ def test_a_replica_has_been_ready_for_an_hour() -> None:
     """One that has just come stays, so that no price that jumps to and fro makes it jump, too."""
     fresh = timing.MOVE_AFTER_S - 1
     assert decide(*(a_replica(id_, READY, since_s=fresh) for id_ in (1, 2, 3))) == []
+
+
+def test_nothing_moves_while_the_load_balancer_does_not_know_who_serves() -> None:
+    """What was known of them holds, which is no reason to begin something that can wait."""
+    assert decide(health=TargetState.UNAVAILABLE) == []
 
 
 def test_what_runs_on_demand_stays() -> None:
@@ -234,7 +240,8 @@ FLEETS: dict[str, tuple[Replica, ...]] = {
 
 def stage(*replicas: Replica, spec: ServiceSpec = SPEC) -> list[int]:
     """The IDs of the replicas that are to move, whatever other stages would do."""
-    return moved(list(moves.decide(spec, seen_of(*replicas, pools=known()), NOW)))
+    healthy = {r.id: TargetState.HEALTHY for r in replicas if r.state is READY}
+    return moved(list(moves.decide(spec, seen_of(*replicas, health=healthy, pools=known()), NOW)))
 
 
 @pytest.mark.parametrize("what", FLEETS)

@@ -166,6 +166,18 @@ def test_a_gap_begins_when_the_first_was_missed() -> None:
         assert news.since(rows, ended, "demo", 3, NOW).told.gap_since == NOW - seconds(began_s)
 
 
+def test_a_fallback_is_told_as_one_whether_it_stood_by_or_not() -> None:
+    """One that is bought anew and one that is resumed; what was only bought on-demand is none."""
+    rows = rows_of(
+        a_replica(1, READY),
+        a_replica(2, READY, is_fallback=True, purchase_option=ON_DEMAND),
+        a_replica(3, READY, is_fallback=True, is_standby=True, purchase_option=ON_DEMAND),
+        told=Told(1, whole_at=3),
+    )
+    notices = news.since(rows, [], "demo", 3, NOW).notices
+    assert {n.subject: n.facts["fallback"] for n in notices} == {"1": False, "2": True, "3": True}
+
+
 def test_a_loss_is_told_once_while_it_serves_on() -> None:
     """By the tick that finds it; not by those until it leaves, nor by the one after its end."""
     warned = a_replica(1, READY, warned_at=NOW, lost_at=NOW)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotrelay.core import timing
-from spotrelay.core.instances import TargetState
-from spotrelay.core.replica import Replica
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnUpdate
 from spotrelay.core.timing import seconds
@@ -52,6 +52,26 @@ def test_at_rest_the_minute_s_tick_will_do() -> None:
     """Every replica serves and nobody stands in: there is nothing to wait for."""
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), fresh(2)), NOW) is None
     assert strength.next_look(None, look(), NOW) is None
+
+
+def test_a_standby_that_another_function_has_just_put_to_rest_is_no_reason_to_look() -> None:
+    """Its row may say so by a clock that is ahead: the service is at rest all the same."""
+    standby = a_replica(2, ReplicaState.STANDBY, since_s=-0.5, is_standby=True)
+    seen = seen_of(spot(1), standby, instances=[an_instance(2, InstanceState.STOPPED)])
+    assert strength.next_look(demo_spec(replicas=1), seen, NOW) is None
+
+
+def test_a_refused_standby_waits_until_as_many_as_wanted_serve() -> None:
+    """It isn't launched sooner, and after a crash loop that may take days: the ticks rest."""
+    spec = replace(demo_spec(replicas=2), standby=1)
+    standby = replace(refused(9, is_standby=True), retry_at=NOW - seconds(20))
+    newer = replace(spec, on_update=OnUpdate.ROLLING, version=2)
+    assert strength.next_look(newer, after(replace(LOOPING, version=2), standby), NOW) is None
+    waiting = replace(refused(2), retry_at=NOW + seconds(300))
+    assert strength.next_look(spec, look(spot(1), waiting, standby), NOW) == waiting.retry_at
+    assert strength.next_look(spec, look(spot(1), spot(2), standby), NOW) == SOON, "it is due"
+    early = replace(standby, retry_at=NOW + seconds(20))
+    assert strength.next_look(spec, look(spot(1), spot(2), early), NOW) == NOW + seconds(20)
 
 
 def test_what_finishes_its_requests_is_looked_at_when_its_time_is_over() -> None:

@@ -27,6 +27,7 @@ from spotrelay.serving.actions import (
     Launch,
     MarkReady,
     NoteHealth,
+    NoteMissing,
     NoteWarning,
     Register,
     Replace,
@@ -227,7 +228,8 @@ def test_a_started_replica_that_is_out_of_rotation_is_registered() -> None:
     seen = seen_of(starting, instances=[an_instance(1, address="10.0.0.1")])
     assert reconcile.decide(probed, seen, NOW) == []
     assert {r: i.address for r, i in reconcile.awaiting_probe(probed, seen).items()} == {1: "10.0.0.1"}
-    assert reconcile.awaiting_probe(probed, replace(seen, warned={"i-1": NOW})) == {}, "it comes in no more"
+    warned = replace(seen, warned={"i-1": NOW})
+    assert reconcile.awaiting_probe(probed, warned).keys() == {1}, "it may serve until EC2 takes it"
 
 
 def test_who_serves_is_asked_again() -> None:
@@ -382,26 +384,45 @@ def test_the_very_last_ones_stay_though_this_tick_finds_all_ill() -> None:
     assert {type(a) for a in actions} == {NoteHealth}
 
 
-def test_a_warned_replica_that_was_to_become_ready_never_does() -> None:
-    """It leaves at once, and is not put into rotation on its way."""
-    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
-        rising = a_replica(1, state, since_s=5, entered={**RECENTLY, state: NOW - seconds(5)})
-        actions = decide(rising, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, warned=[1])
-        (drain,) = (a for a in actions if isinstance(a, Drain))
-        assert drain.cool_pool
-        assert not [a for a in actions if isinstance(a, Register)]
+@pytest.mark.parametrize("state", [ReplicaState.PROVISIONING, ReplicaState.STARTING])
+def test_a_replica_that_is_warned_while_it_starts_goes_on(state: ReplicaState) -> None:
+    """Beside its replacement, while nobody else serves: it may be ready long before EC2 takes it."""
+    rising = a_replica(1, state, since_s=5, entered={**RECENTLY, state: NOW - seconds(5)})
+    actions = decide(rising, instances=[an_instance(1)], warned=[1])
+    goes_on = ServeOn(rising, "interruption warning, found by the tick", NOW)
+    assert [type(a) for a in actions if a not in (goes_on, replacing(goes_on))] == [Start] * (
+        state is ReplicaState.PROVISIONING
+    ) or [Register]
+    enough = [a_replica(i, ReplicaState.READY) for i in (2, 3)]
+    health = dict.fromkeys((2, 3), TargetState.HEALTHY)
+    instances = [an_instance(i) for i in (1, 2, 3)]
+    leaves = decide(*enough, rising, instances=instances, health=health, warned=[1], wanted=2)
+    assert [a.replica.id for a in leaves if isinstance(a, Drain)] == [1], "as many as wanted serve"
 
 
-def test_a_rising_replica_whose_row_says_that_it_is_warned_leaves() -> None:
-    """Also when EC2 no longer shows the mark; if its instance is gone, for that reason and no other."""
+def test_a_warned_replica_that_the_load_balancer_calls_healthy_serves_on() -> None:
+    """Its row still says that it starts; the load balancer sends it requests, and nobody else serves."""
+    rising = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
+    actions = decide(rising, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, warned=[1])
+    assert [type(a) for a in actions] == [MarkReady, ServeOn, Replace]
+    warned = replace(rising, warned_at=NOW, replaced_by=2)
+    actions = decide(warned, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, wanted=0)
+    assert actions[0] == MarkReady(warned)
+
+
+def test_a_warned_replica_that_starts_leaves_when_its_time_is_over() -> None:
+    """Not for being late itself: EC2 ends it. If its instance is gone, for that reason and no other."""
+    for ago_s, leaves in ((109, False), (110, True)):
+        rising = a_replica(1, ReplicaState.STARTING, entered=dict.fromkeys(RECENTLY, NOW - seconds(9000)))
+        rising = replace(rising, warned_at=NOW - seconds(ago_s), replaced_by=2)
+        actions = decide(rising, instances=[an_instance(1)], health={1: TargetState.UNHEALTHY})
+        assert [a.reason for a in actions if isinstance(a, Drain | Fail)] == ["interruption warning"] * leaves
+        assert reconcile.late(demo_spec(), rows_of(rising), {"i-1"}, NOW) == []
     rising = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY, warned_at=NOW)
-    for state, why, is_taken in (
-        (InstanceState.RUNNING, "interruption warning", False),
-        (InstanceState.TERMINATED, "instance terminated", True),
-    ):
-        drain = Drain(rising, why, warned_at=NOW, cool_pool=is_taken, is_gone=is_taken)
-        request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
-        assert decide(rising, instances=[an_instance(1, state)]) == [drain, without(drain), request]
+    drain = Drain(rising, "instance terminated", warned_at=NOW, cool_pool=True, is_gone=True)
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
+    terminated = an_instance(1, InstanceState.TERMINATED)
+    assert decide(rising, instances=[terminated]) == [drain, without(drain), request]
 
 
 @pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED])
@@ -415,8 +436,9 @@ def test_an_instance_that_ec2_does_not_show_yet_is_waited_for() -> None:
     """DescribeInstances may lag behind CreateFleet."""
     young = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
     assert decide(young) == []
-    lost = losing(young, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
-    assert decide(young, warned=[1]) == lost, "that EC2 takes it back is known all the same"
+    goes_on = ServeOn(young, "interruption warning, found by the tick", NOW)
+    told_of = [goes_on, replacing(goes_on)]
+    assert decide(young, warned=[1]) == told_of, "that EC2 takes it back is known all the same"
 
 
 def test_a_drained_instance_is_terminated_once_its_requests_are_done() -> None:
@@ -618,7 +640,9 @@ def test_a_removed_service_ends_without_replacements() -> None:
     assert reconcile.retire(seen_of(warned, instances=[an_instance(1)]), NOW) == [], "as its row says"
     ended = an_instance(1, InstanceState.TERMINATED)
     assert reconcile.retire(seen_of(draining, instances=[ended]), NOW) == [End(draining, "test")]
-    assert reconcile.retire(seen_of(draining), NOW) == [End(draining, "test")]
+    assert reconcile.retire(seen_of(draining), NOW) == [NoteMissing(draining, NOW)]
+    missing = [a_replica(i, ReplicaState.DRAINING, missing_since=LONG_AGO) for i in (1, 2, 3)]
+    assert reconcile.retire(seen_of(*missing), NOW) == [End(row, "test") for row in missing]
 
 
 @pytest.mark.parametrize(("since_s", "after"), [(1, [TakeOut]), (99, [TakeOut]), (100, [TakeOut, Terminate])])

@@ -30,6 +30,7 @@ from spotrelay.serving.actions import (
     NoteHealth,
     Replace,
     Request,
+    ServeOn,
 )
 from tests.examples import demo_spec
 from tests.unit.cases import (
@@ -201,7 +202,7 @@ def test_a_service_that_keeps_replaces_nothing() -> None:
 def test_a_version_that_fails_is_tried_again_after_its_back_off() -> None:
     """What it was to replace serves on, and gets another replacement when the time has come."""
     spec = spec_of(on_demand_fallback=False)
-    late = new(4, STARTING, since_s=3600, entered=dict.fromkeys(ReplicaState, LONG_AGO))
+    late = new(4, STARTING, since_s=3600, entered=dict.fromkeys(RECENTLY, LONG_AGO))
     failed = decide(*three(), late, spec=spec, health={**_healthy(1, 2, 3), 4: TargetState.UNHEALTHY})
     assert failed == [Fail(late, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")]
     assert decide(*three(), spec=spec, backoff=FAILED_ONCE) == []
@@ -456,8 +457,8 @@ def test_where_nothing_has_served_a_loss_is_replaced_with_its_own_version() -> N
     """Neither version has proved itself: what the lost one was to be, the next one is."""
     first, second = (a_replica(i, STARTING, since_s=5, entered=RECENTLY) for i in (1, 2))
     lost = decide(first, second, spec=spec_of(2), warned=[1])
-    drain = Drain(first, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
-    assert lost == [drain, replacing(drain, version=1)]
+    goes_on = ServeOn(first, "interruption warning, found by the tick", NOW)
+    assert lost == [goes_on, replacing(goes_on, version=1)]
 
 
 def test_what_is_missing_has_a_version_that_has_served() -> None:

@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation
+from spotrelay.serving import reconcile, rotation
+from spotrelay.serving.actions import ComeBack, Drain, Replace, Request, ServeOn
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, rows_of
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
-READY = ReplicaState.READY
+READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 NEEDED, SERVE_ON, LEAVE = OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE
 MOMENT = seconds(0.001)
 
@@ -141,7 +143,7 @@ def test_the_rotation_is_never_emptied_before_the_last_moment(
     spec, rows, gone = fleet
     before = {r.id: r for r in rows.replicas.values() if r.serves and r.id not in gone}
     left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
-    on = {r.id for r in rows.replicas.values() if r.is_warned and r.state is READY}
+    on = {r.id for r in rows.replicas.values() if r.is_warned and rotation.may_serve_on(r)}
     assert left <= on - gone, "only what serves on leaves"
     if before and spec.replicas and spec.on_warning is not LEAVE:
         ends = [rotation.last_moment(r.warned_at) if r.warned_at else None for r in before.values()]
@@ -170,3 +172,122 @@ def test_everybody_who_is_warned_is_out_in_time(fleet: tuple[ServiceSpec, Rows, 
     assert all(rotation.last_moment(at) > NOW for at in warned_at)
     late = [at for at in warned_at if rotation.drain_deadline(spec, at) <= NOW]
     assert len(late) <= (1 if len(there) == len(warned_at) else 0)
+
+
+# Coming back.
+
+
+def left(id_: int, since_s: float = 5, **facts: Any) -> Replica:
+    """One that has served, has left, and still finishes its requests."""
+    row = a_replica(id_, DRAINING, since_s=since_s, **facts)
+    return replace(row, entered={READY: LONG_AGO, **row.entered})
+
+
+def back(*replicas: Replica, wanted: int = 2, **seen: Any) -> list[int]:
+    """The replicas that come back."""
+    instances = [an_instance(r.id) for r in replicas]
+    observed = seen_of(*replicas, **{"instances": instances, **seen})
+    actions = reconcile.decide(demo_spec(replicas=wanted), observed, NOW)
+    return [a.replica.id for a in actions if isinstance(a, ComeBack)]
+
+
+def test_what_has_left_comes_back_while_nobody_serves() -> None:
+    """It runs, and may answer; as many as are wanted, and those first that EC2 leaves longest."""
+    warned, long_warned = (left(i, warned_at=NOW - seconds(ago_s)) for i, ago_s in ((2, 30), (3, 90)))
+    assert back(warned, long_warned) == [2], "the other one's requests would be cut"
+    assert back(left(1), warned, long_warned) == [1, 2]
+    assert back(left(1), wanted=0) == [], "nobody is to serve"
+
+
+def test_nothing_comes_back_beside_one_that_serves() -> None:
+    """By its row, or by the load balancer's word: that is ahead of the rows."""
+    starting = a_replica(4, ReplicaState.STARTING)
+    assert back(left(1), a_replica(4, READY), health={4: TargetState.HEALTHY}) == []
+    assert back(left(1), starting, health={4: TargetState.HEALTHY}) == []
+    assert back(left(1), starting, health={4: TargetState.UNHEALTHY}) == [1]
+    assert back(left(1), a_replica(4, READY, warned_at=NOW), health={4: TargetState.HEALTHY}) == []
+    assert back(left(1), instances=[an_instance(1), an_instance(9)], health={9: TargetState.HEALTHY}) == []
+
+
+def test_what_is_ending_or_never_served_does_not_come_back() -> None:
+    """Nor one at its last moment, unless EC2 spares it; a standby is resumed instead."""
+    ending = [an_instance(1, InstanceState.SHUTTING_DOWN)]
+    assert back(left(1), instances=ending) == []
+    assert back(left(1), instances=[]) == []
+    assert back(a_replica(1, DRAINING)) == []
+    assert back(left(1, is_standby=True, is_fallback=True)) == []
+    past = left(1, warned_at=NOW - seconds(110))
+    assert back(past) == []
+    assert back(past, spared=frozenset({"i-1"})) == [1]
+    assert back(left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))) == [2], (
+        "one of them"
+    )
+    later = a_replica(3, ReplicaState.STARTING, warned_at=NOW - seconds(100))
+    assert back(left(1, warned_at=NOW - seconds(109)), later) == [], "another one may still come to serve"
+
+
+def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
+    """Whatever was noted of it is over; what it left for, and by whom it is replaced, stays on record."""
+    row = left(1, unhealthy_since=NOW, silent_since=NOW, refusals=2, missing_since=NOW, replaced_by=7)
+    after = ComeBack(row).after(row, NOW)
+    assert (after.state, after.since, after.replaced_by) == (ReplicaState.STARTING, NOW, 7)
+    assert (after.unhealthy_since, after.silent_since, after.missing_since, after.refusals) == (None,) * 3 + (
+        0,
+    )
+    for loss in (Drain(after, "instance gone", is_gone=True), ServeOn(after, "warned", NOW)):
+        assert not loss.loses, "it is there beside those that should be"
+    assert not after.is_counted
+
+
+def test_what_comes_back_leaves_once_as_many_as_wanted_serve() -> None:
+    """Until it serves nothing counts on it, and nothing replaces it. Then it is like any other."""
+    row = replace(left(1), state=ReplicaState.STARTING)
+    row = replace(row, entered={**row.entered, ReplicaState.STARTING: NOW})
+    assert row.comes_back
+    others = [a_replica(i, READY) for i in (2, 3)]
+    for serving, leaves in ((others[:1], []), (others, [1])):
+        seen = seen_of(
+            row,
+            *serving,
+            instances=[an_instance(r.id) for r in (row, *serving)],
+            health={1: TargetState.INITIAL, **dict.fromkeys((r.id for r in serving), TargetState.HEALTHY)},
+        )
+        actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
+        assert [a.replica.id for a in actions if isinstance(a, Drain)] == leaves
+        assert [a.count for a in actions if isinstance(a, Request)] == [1] * (not leaves)
+        assert not [a for a in actions if isinstance(a, Replace)]
+    assert row.to(READY, NOW).is_counted
+
+
+def test_one_that_comes_back_and_is_warned_is_on_record() -> None:
+    """It goes on, as any that starts; nothing replaces it."""
+    row = replace(left(1), state=ReplicaState.STARTING)
+    row = replace(row, entered={**row.entered, ReplicaState.STARTING: NOW})
+    actions = reconcile.decide(
+        demo_spec(replicas=1), seen_of(row, instances=[an_instance(1)], warned=[1]), NOW
+    )
+    assert [a.warned_at for a in actions if isinstance(a, ServeOn)] == [NOW]
+    assert not [a for a in actions if isinstance(a, Replace)]
+
+
+def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:
+    """It had served: it leaves again, and no launch waits for that."""
+    row = replace(a_replica(1, ReplicaState.STARTING), entered=dict.fromkeys((*RECENTLY, READY), LONG_AGO))
+    silent = reconcile.late(demo_spec(), rows_of(row), {"i-1"}, NOW)
+    dead = seen_of(row, instances=[an_instance(1, InstanceState.TERMINATED)])
+    ended = reconcile.decide(demo_spec(replicas=1), dead, NOW)
+    assert [type(a) for a in (*silent, ended[0])] == [Drain, Drain]
+
+
+# Spared.
+
+
+def test_the_last_one_stays_at_its_last_moment_if_ec2_spares_it() -> None:
+    """While nobody else serves, and for that one only."""
+    spec, over = spec_of(2, OnWarning.NEEDED, 30), NOW - seconds(115)
+    rows = rows_of(a_replica(1, READY, warned_at=over), a_replica(2, READY, warned_at=over))
+    leaving = {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1", "i-2"})}
+    assert leaving == {1}
+    assert {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1"})} == {1, 2}
+    served = rows_of(*rows.replicas.values(), a_replica(3, READY), a_replica(4, READY))
+    assert {r.id for r in rotation.leaving(spec, served, (), NOW, {"i-1", "i-2"})} == {1, 2}

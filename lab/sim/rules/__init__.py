@@ -47,6 +47,10 @@ class Rule(StrEnum):
         "While no call fails, running instances are recorded, healthy replicas become ready "
         "and draining ones leave the rotation within three minutes"
     )
+    SOMEBODY_ANSWERS = (
+        "Whatever its row says, what answers leaves the rotation only while another one does so by its row, "
+        "or when EC2 takes it"
+    )
     TICK_CLEANS_ROTATION = (
         "After an undisturbed tick, nothing dead, draining or past its last moment is in rotation"
     )
@@ -105,6 +109,10 @@ class Rule(StrEnum):
     NOT_BEFORE_TIMEOUT = "Nothing is given up, terminated, adopted or given a row before its time"
     TICK_COMPLETE = "An undisturbed tick does everything that it was shown to be necessary"
     EVENTS_RECORDED = "An undisturbed batch of events is on record when its messages are deleted"
+    LAST_ONE_KEPT = (
+        "The last replica that serves never counts as gone because EC2 and the load balancer don't show it"
+    )
+    COMES_BACK = "While nobody serves, what has left and still runs comes back"
     LAST_MOMENT_CHECKED = "Each warned replica that serves on is checked when it must leave, and no sooner"
     NEXT_TICK_IN_TIME = (
         "While anything changes, the next tick comes within seconds; at rest, only the schedule's"

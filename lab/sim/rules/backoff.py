@@ -86,7 +86,7 @@ class BackoffChecker:
             view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
         if not (given_up and recorded.until is None):
-            _check_times(view, commit, before, recorded, min(waits_for), failed)
+            _check_times(view, commit, before, recorded, min(waits_for), counted)
 
 
 def _check_times(

@@ -12,6 +12,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
+from lab.sim.rules.availability import check_rotation_kept
 from lab.sim.rules.desired import gone_by, in_effect
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.scheduler import Scheduler
@@ -84,6 +85,8 @@ class Checker:
     damaged: dict[str, float] = field(default_factory=dict)
     """By service: when its rows were damaged or restored. What they say of the past is no longer checked.
     What happens to serving replicas is."""
+    came_back: set[tuple[str, int]] = field(default_factory=set)
+    """The replicas that left and came back."""
     failed: set[str] = field(default_factory=set)
     """Services with a replica that never became ready."""
     leave_checks: dict[str, list[float]] = field(default_factory=dict)
@@ -160,6 +163,7 @@ class Checker:
             is_legal = old is not None and (row.state is old.state or row.state in TRANSITIONS[old.state])
             if not (is_legal or is_uncertain):
                 self.report(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
+        self.came_back |= {(row.service, row.id) for row in changes.update if row.comes_back}
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
                 self._note_write(invocation, row.instance_id, row, before.get(row.id))
@@ -281,7 +285,7 @@ class Checker:
         missing = max(most - there, 0) if has_failed else sum(map(_is_unready_spot, loaded))
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         fallbacks = sum(
-            r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+            r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
             for r in after.values()
         )
         if fallbacks > missing:
@@ -291,7 +295,7 @@ class Checker:
             )
         needed = max((spec.replicas - spec.overprovision for spec in documents), default=0)
         bought = sum(
-            row.is_fallback and row.state.is_active and not (row.is_standby or limits.is_given_up(row, now))
+            row.is_fallback and row.is_counted and not (row.is_standby or limits.is_given_up(row, now))
             for row in after.values()
         )
         if any(row.is_fallback and not row.is_standby for row in changes.create) and bought > needed:
@@ -358,7 +362,7 @@ class Checker:
         documents: Sequence[ServiceSpec],
     ) -> None:
         """Fewer than desired are left: does it refuse its probe, while enough others answer theirs?"""
-        if row.reason != "refuses its readiness probe":
+        if not row.reason.startswith("refuses its readiness probe"):
             self.report(Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason})")
             return
         health = invocation.health or {}
@@ -542,6 +546,7 @@ class Checker:
         service, now = spec.service, self.scheduler.now
         if self.is_damaged(service, invocation.began_at):
             return
+        check_rotation_kept(self, invocation, spec, instance_ids, store)
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
         for instance_id in instance_ids:
@@ -610,6 +615,8 @@ class Checker:
             return  # its load balancer goes, too
         shown = {instance.id for instance in invocation.observed}
         rows = {row.instance_id: row for row in invocation.loaded.values()}
+        written = (row for commit in invocation.commits for row in commit.changes.update)
+        came_back = {row.instance_id for row in written if row.comes_back}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
             is_others = target.registered_at >= invocation.began_at and target.by is not invocation
             if target.drained_at <= self.scheduler.now or is_others:
@@ -638,6 +645,7 @@ class Checker:
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
                 and instance_id in (invocation.health or ())
+                and instance_id not in came_back
             ):
                 self.report(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 
@@ -648,7 +656,7 @@ class Checker:
             return  # it had no row, or isn't ours; a tick will see the warning
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at < NEVER
-        serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
+        serves_on = row.state.is_active and row.is_warned and not is_hibernated
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
 from lab.sim.instances import ENDING_STATES, NEVER
-from lab.sim.rules import Rule, limits, moves
+from lab.sim.rules import Rule, limits, missing, moves
+from lab.sim.rules.availability import check_came_back
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
@@ -39,6 +40,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     check_after_tick(view, view.spec)
     check_silence_noted(view)
     _check_refusing(view, view.spec)
+    check_came_back(view, view.spec)
     check_resumed(view, view.spec)
     moves.check_after_tick(view)
     _check_needless_replicas(view, view.spec)
@@ -51,51 +53,50 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     instance = view.instance_of(row)
     if row.state is ReplicaState.REQUESTED:
         return ""
+    if instance is None:
+        return missing.overdue(view, row)
+    if row.missing_since is not None:
+        return f"it is shown, missing since {row.missing_since}"
     if row.state is ReplicaState.DRAINING:
         return _overdue_while_draining(view, spec, row, instance)
-    if instance is None:
-        return _overdue_while_missing(view, row)
     if not instance.state.is_alive:
         return f"its instance is {instance.state}"
     is_warned = instance.id in view.invocation.warned or row.is_warned
+    if is_warned and not row.is_warned:
+        return "its warning isn't recorded"
     if row.state is ReplicaState.READY:
-        if is_warned and not row.is_warned:
-            return "its warning isn't recorded"
-        is_healthy = view.target(row) is TargetState.HEALTHY
-        is_known = view.target(row) is not TargetState.UNAVAILABLE
-        if is_known and is_healthy == (row.unhealthy_since is not None):
-            return f"it is {view.target(row)}, unhealthy since {row.unhealthy_since}"
-        return _overdue_while_warned(view, spec, row)
-    if is_warned:
-        return "EC2 is taking it back before it is ready"
-    if instance.state is not InstanceState.RUNNING:
-        is_late = limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at
-        return "it is overdue, and doesn't run yet" if is_late else ""
-    return _overdue_while_starting(view, spec, row)
+        return view.unnoted_health(row) or _overdue_while_warned(view, spec, row)
+    return _overdue_while_warned(view, spec, row) or _overdue_while_rising(view, spec, row, instance)
 
 
 def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
-    """The same for a replica that is warned and ready: docs/service-file.md, Interruptions."""
+    """The same for a warned replica that serves or may come to: docs/service-file.md, Interruptions."""
     if row.warned_at is None:
         return ""
     others = sum(r.stays and stays_in(r, view.now) for r in view.rows.replicas.values())
-    if limits.is_enough(spec, others):
-        return f"it serves on, and {others} others serve"
-    safe, last = (moment + SKEW_S for moment in limits.last_moments(spec, row.warned_at))
-    if last <= view.invocation.loaded_at:
-        return "it is past its last moment"
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
         # A replica that it has just found unhealthy is no longer a reason to leave.
         if r.id in view.now.replicas and view.now.replicas[r.id].serves
     )
+    if row.instance_id in view.invocation.spared and not (others or later):
+        return ""  # EC2 doesn't take it back, and nobody else serves
+    if limits.is_enough(spec, others):
+        return f"it serves on, and {others} others serve"
+    safe, last = (moment + SKEW_S for moment in limits.last_moments(spec, row.warned_at))
+    if last <= view.invocation.loaded_at:
+        return "it is past its last moment"
     if (others or later) and safe <= view.invocation.loaded_at:
         return "it is past its drain deadline"
     return ""
 
 
-def _overdue_while_starting(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
+def _overdue_while_rising(view: InvocationView, spec: ServiceSpec, row: Replica, instance: Instance) -> str:
+    """The same for one that isn't ready yet."""
+    if instance.state is not InstanceState.RUNNING:
+        is_late = not row.is_warned and limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at
+        return "it is overdue, and doesn't run yet" if is_late else ""
     if row.state is ReplicaState.PROVISIONING:
         return "its instance runs"
     target = view.target(row)
@@ -103,36 +104,17 @@ def _overdue_while_starting(view: InvocationView, spec: ServiceSpec, row: Replic
         return "it is healthy"
     is_shown = target not in (None, TargetState.INITIAL, TargetState.UNAVAILABLE)
     is_judged = is_shown or row.instance_id in view.invocation.silent
-    if is_judged and limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at:
+    if (
+        is_judged
+        and not row.is_warned
+        and limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at
+    ):
         return "it is overdue"
     return ""
 
 
-def _overdue_while_missing(view: InvocationView, row: Replica) -> str:
-    """The same for a replica whose instance EC2 doesn't show."""
-    if not view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S):
-        return ""
-    if row.state is not ReplicaState.READY:
-        return "EC2 doesn't show it"
-    ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
-    if view.target(row) is TargetState.HEALTHY:
-        return "it is healthy" if row.unhealthy_since else ""
-    if sum(view.instance_of(r) is None for r in ready) > limits.most_missing(len(ready)):
-        return ""
-    if row.unhealthy_since is None or view.is_over(row.unhealthy_since, limits.MISSING_S):
-        return f"EC2 doesn't show it since {row.unhealthy_since}"
-    return ""
-
-
-def _overdue_while_draining(
-    view: InvocationView, spec: ServiceSpec, row: Replica, instance: Instance | None
-) -> str:
+def _overdue_while_draining(view: InvocationView, spec: ServiceSpec, row: Replica, instance: Instance) -> str:
     """The same for a draining replica; a termination writes the row, too."""
-    if instance is None:
-        target = view.target(row)
-        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S)
-        is_gone = is_old and (target is None or not target.is_in_rotation)
-        return "EC2 no longer shows its instance" if is_gone else ""
     if instance.state is InstanceState.TERMINATED:
         return "its instance is terminated"
     is_marked = instance.id in view.invocation.warned
@@ -166,7 +148,9 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
     taken = {host(id_) for id_ in owned if id_}
     # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
     ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    is_partial = any(view.target(row) is None for row in ready) or not view.health
+    # Foreign targets, which a group of the user's may have, vouch for nothing.
+    is_partial = any(view.target(row) is None for row in ready)
+    is_partial |= not any(id_ in owned or id_ in view.instances for id_ in view.health)
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
         is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)
@@ -343,7 +327,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
         return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):
         case "EC2 Instance State-change Notification", "running":
-            return "it runs" if row.state is ReplicaState.PROVISIONING else ""
+            return "it runs" if row.state is ReplicaState.PROVISIONING and not row.is_warned else ""
         case "EC2 Instance State-change Notification", "terminated":
             was_draining = row.state is ReplicaState.DRAINING and view.is_before(row.since)
             return "it is terminated" if row.state.is_active or was_draining else ""
@@ -353,7 +337,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
             leaves = spec is not None and spec.on_warning is OnWarning.LEAVE
             if not row.is_warned:
                 return "it is warned"
-            return "it is warned" if row.state in STARTING_STATES or (leaves and row.state.is_active) else ""
+            return "it is warned" if leaves and row.state.is_active else ""
         case "EC2 Instance Rebalance Recommendation", _:
             follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_noted = row.rebalance_at is not None or not row.state.is_active or row.is_warned

@@ -19,6 +19,7 @@ from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.memory import EPOCH
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -114,7 +115,12 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
         ),
     ):
         heard = {notice.subject for notice in told if notice.kind is kind}
-        if heard != happened:
+        # One that gets ready once it is known to be lost may do so before that was told.
+        late = {str(r.id) for r in new if r.lost_at and r.lost_at <= r.entered.get(ReplicaState.READY, EPOCH)}
+        # One that came back may have been lost before, by mistake, and again since.
+        back = {str(r.id) for r in new if (service, r.id) in world.checker.came_back}
+        either = back if kind is NoticeKind.REPLICA_LOST else late | back
+        if heard - either != happened - either:
             report(Rule.NEWS_TOLD, f"{service}: {kind} of {sorted(heard)}, not {sorted(happened)}")
     lost = {r.id: r for r in new if r.lost_at}
     heard = {n.subject for n in told if n.kind is NoticeKind.REPLICA_LOST and n.facts["warned"]}
@@ -206,6 +212,8 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
         return False
     if row.is_fallback or row.is_standby or row.reason.endswith(NEEDLESS):
         return False
+    if (row.service, row.id) in world.checker.came_back:
+        return False  # it was replaced when it left, if it had to be
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
     return not world.services.was_removed(row.service, drained_at - MAX_DOCUMENT_AGE_S, drained_at + SKEW_S)

@@ -68,6 +68,13 @@ class InvocationView:
         """The row's target, as the load balancer showed it."""
         return self.health.get(row.instance_id or "")
 
+    def unnoted_health(self, row: Replica) -> str:
+        """What the load balancer showed of a ready replica, if its row says something else."""
+        target = self.target(row)
+        is_other = (target is TargetState.HEALTHY) == (row.unhealthy_since is not None)
+        is_known = target is not TargetState.UNAVAILABLE
+        return f"it is {target}, unhealthy since {row.unhealthy_since}" if is_known and is_other else ""
+
     def is_over(self, moment: datetime, after_s: float = 0.0) -> bool:
         """Whether `after_s` after the moment had certainly passed when it began to read."""
         return time_of(moment) + after_s + SKEW_S <= self.invocation.loaded_at
@@ -89,3 +96,9 @@ def stays_in(row: Replica, rows: Rows) -> bool:
     """Whether a replica stays in service according to these rows."""
     found = rows.replicas.get(row.id)
     return found is not None and found.stays
+
+
+def answers(view: InvocationView, row: Replica) -> bool:
+    """Whether a replica that stays was shown to answer its checks."""
+    is_healthy = view.target(row) is TargetState.HEALTHY
+    return row.is_counted and is_healthy and row.instance_id not in view.invocation.warned

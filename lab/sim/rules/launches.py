@@ -455,7 +455,7 @@ def _plan(
     scores = survey.scores if survey and survey.asked == spec.asked else {}
     for pool in _eligible(spec, memory):
         offering = Offering(pool, option)
-        if is_spot and (_is_too_dear(spec, pool, memory) or _is_no_move(order, pool, memory)):
+        if is_spot and (_is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
             continue
         if _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
@@ -488,11 +488,12 @@ def _is_too_dear(spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory) -> b
     return memory.survey.spot_prices.get(pool, 0.0) > most
 
 
-def _is_no_move(order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:
+def _is_no_move(spec: ServiceSpec, order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:
     """Whether it is a move that is launched, and the pool isn't known to be cheap or to score high enough."""
     most, least, survey = order.rows[0].max_price, order.rows[0].min_score, memory.survey
     price = survey.spot_prices.get(pool) if survey else None
-    readings = [survey.scores, *(one.scores for one in survey.earlier)] if survey else [{}]
+    is_answer = survey is not None and survey.asked == spec.asked  # scores of other types say nothing
+    readings = [survey.scores, *(one.scores for one in survey.earlier)] if survey and is_answer else [{}]
     is_low = least is not None and any(scores.get(pool.zone, 0) < least for scores in readings)
     return is_low or (most is not None and (price is None or price > most))
 

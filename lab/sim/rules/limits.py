@@ -104,6 +104,11 @@ def is_enough_answering(spec: ServiceSpec, answering: int) -> bool:
     return answering >= 1 and 2 * answering >= spec.replicas
 
 
+def refuses_for_good(row: Replica) -> bool:
+    """Whether it is leaving because it refuses its probe."""
+    return row.reason == "refuses its readiness probe"
+
+
 FALLBACK_UNHEALTHY_S = 180.0
 """A fallback gets no replacement, and is given up after three minutes."""
 
@@ -141,11 +146,6 @@ AGAIN_S = 10.0
 
 LAUNCH_WINDOW_S = 60.0
 """The minute of `max_launches_per_minute`: docs/service-file.md."""
-
-
-def most_missing(ready: int) -> float:
-    """How many of the ready replicas may be missing for an answer to be credible: half of them, or one."""
-    return max(ready / 2, 1)
 
 
 # Failures: docs/reliability.md.

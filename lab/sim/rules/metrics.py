@@ -232,7 +232,7 @@ class MetricChecker:
         launched = [
             time_of(r.entered[ReplicaState.PROVISIONING])
             for r in rows.replicas.values()
-            if r.is_fallback and r.instance_id and r.state in RUNNING_STATES and not r.warned_at
+            if r.is_fallback and r.instance_id and r.state in RUNNING_STATES and r.is_counted
         ]
         values = [c for c in invocation.metrics if c.metric is Metric.LONGEST_FALLBACK_S]
         if not launched and values:
@@ -359,8 +359,8 @@ class MetricChecker:
             and self.cloud.instances[i.id].warned_at > records[-1].at
             and now - time_of(i.launched_at) > limits.ORPHAN_AFTER_S + 2 * MAX_SKEW_S
         ]
-        unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
-        unseen = [r for r in unseen if r.instance_id not in shown]
+        there = (r for r in rows.replicas.values() if r.instance_id)
+        unseen = [r for r in there if r.state is not ReplicaState.STANDBY and r.instance_id not in shown]
         # What was created while the rows were read nobody knows yet: its instances are strangers, too.
         known = {r.instance_id for r in rows.replicas.values() if r.id <= rows.highest_id}
         strangers = [i for i in invocation.observed if i.id not in known and i.state not in ENDING_STATES]
@@ -369,7 +369,8 @@ class MetricChecker:
         answering = [
             r
             for r in unseen
-            if health.get(r.instance_id) is TargetState.HEALTHY
+            if health.get(r.instance_id or "") is TargetState.HEALTHY
+            and (r.warned_at is None or now < time_of(r.warned_at) + limits.WARNING_S - 2 * MAX_SKEW_S)
             and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
@@ -526,10 +527,12 @@ class _CallWalk:
         if row.warned_at and before and not before.warned_at:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
         was_leaving = before is None or before.state is ReplicaState.DRAINING or row.stands_by
+        # One that comes back is nobody's loss until it is ready, which may be in the same tick.
+        is_back = before is not None and before.comes_back
         is_warned = before is not None and not before.warned_at and row.warned_at is not None
         is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
         if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):
-            bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service)
+            bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service, 1 - is_back, 1)
         had_none = before is None or before.instance_id is None
         if host(row.instance_id or "") in self._launched_ids and had_none:
             bounds.add(Metric.REPLICAS_LAUNCHED, service)

@@ -81,6 +81,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     tried = [c.about for c in view.invocation.calls if isinstance(c.about, Changes)]
     written = {row.id for changes in tried for row in changes.update}
     there = {row.id for row in regular(view.rows)}
+    back = {r.id for r in view.rows.replicas.values() if r.comes_back}
+    if any(r.id in back and r.stays for c in view.invocation.commits for r in c.changes.update):
+        return  # one that came back is one of them from now on
     base = _base(spec)
     # One decision may take several commits; and what others took away since it read the rows, it counted.
     added = {r.id for c in view.invocation.commits for r in regular(c.after) if r in c.changes.create}
@@ -375,7 +378,7 @@ def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
         return  # after failures each that isn't there may have one
     now = commit.at + SKEW_S  # one that is about to be late may be so by another clock
     fallbacks = sum(
-        r.is_fallback and r.state.is_active and not (is_late(r, now) or limits.is_given_up(r, now))
+        r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
         for r in commit.after.replicas.values()
     )
     # One that this very tick found adopted starts alone, perhaps.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, missing
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
-from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
@@ -17,6 +17,8 @@ from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 NEEDLESS = "; as many as wanted are left"
 """The end of the reason of a loss that needs no replacement."""
+
+CAME_BACK_IN_VAIN = "came back, and doesn't answer"
 
 MAX_EVENT_AGE_S = 2 * limits.WARNING_S
 """An older warning counts as this old: otherwise its instance would be gone."""
@@ -34,6 +36,10 @@ def check(view: InvocationView, commit: Commit) -> None:
             continue
         _check_state_times(view, commit, row, old)
         _check_warning(view, row, old)
+        if old.state is ReplicaState.DRAINING and row.state is ReplicaState.STARTING:
+            _check_came_back(view, row)
+            continue
+        missing.check_noted(view, commit, row, old)
         _check_health(view, commit, row, old)
         _check_silence(view, commit, row, old)
         _check_recommendation(view, commit, row, old)
@@ -55,8 +61,12 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
     """Is each state recorded with its time, and never changed?"""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
+        is_now = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
+        # One that came back enters states once more.
+        is_back = old is not None and ReplicaState.DRAINING in old.entered
+        is_anew = is_back and is_now and state is not (old and old.state)
         if before is not None:
-            is_right = moment == before
+            is_right = moment == before or is_anew
         elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
             # It is as old as the standby whose instance it gets.
             others = (r for r in commit.before.replicas.values() if r.instance_id == row.instance_id)
@@ -65,7 +75,7 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
             launched_at = view.checker.cloud.instances[row.instance_id or ""].launched_at
             is_right = abs(time_of(moment) - launched_at) <= SKEW_S
         else:
-            is_right = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
+            is_right = is_now
         if not is_right:
             view.report(
                 Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it entered {state} at {time_of(moment):.3f} s"
@@ -92,6 +102,13 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
         )
 
 
+def _check_came_back(view: InvocationView, row: Replica) -> None:
+    """A replica comes back: is that on record, and is nothing of before?"""
+    of_before = (row.unhealthy_since, row.missing_since, row.refusals, *_silence(row))
+    if row.reason != "back in rotation: no other replica serves" or any(of_before):
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} comes back: {row.reason!r}, {of_before}")
+
+
 def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """Does the row say since when its replica was seen unhealthy?"""
     since = row.unhealthy_since
@@ -103,9 +120,8 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
     else:
         is_new = old.unhealthy_since is None and time_of(since) >= view.invocation.began_at - SKEW_S
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
-        # What the load balancer doesn't know says nothing, unless EC2 doesn't show the instance either.
-        is_unknown = view.target(row) is TargetState.UNAVAILABLE and view.instance_of(row) is not None
-        is_right = is_right and not is_unknown
+        # What the load balancer doesn't know says nothing.
+        is_right = is_right and view.target(row) is not TargetState.UNAVAILABLE
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
 
@@ -138,7 +154,8 @@ def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float
 def _is_excused(view: InvocationView, old: Replica) -> bool:
     """Whether a silent replica showed just now that it is busy, and may still be."""
     work = view.invocation.answers.work.get(old.instance_id or "")
-    busy = view.spec.busy if view.spec else None
+    document = view.spec or view.rows.document  # where the deployed one is missing, the last one counts
+    busy = document.busy if document else None
     if work is None or busy is None or old.finished is None or old.silent_since is None:
         return False
     since = time_of(old.busy_since or old.silent_since)
@@ -219,11 +236,13 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
-    reason = row.reason.removesuffix(NEEDLESS)
+    reason, was_ready = row.reason.removesuffix(NEEDLESS), old.state is ReplicaState.READY
     is_right = (
         _is_true_of_standby(row, old, reason)
         or is_true_of_move(row, old, commit.before.replicas, reason)
-        or (reason == "refuses its readiness probe" and old.stays and old.refusals >= limits.REFUSALS)
+        or (reason == "refuses its readiness probe" and was_ready and old.refusals >= limits.REFUSALS)
+        or (reason == "came back, and others serve again" and ReplicaState.DRAINING in old.entered)
+        or (reason == CAME_BACK_IN_VAIN and ReplicaState.READY in old.entered and not old.serves)
         or _is_true_reason(view, commit, row, old, reason)
     )
     if reason != row.reason:
@@ -232,7 +251,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     elif row.state is ReplicaState.FAILED:
         pass  # its replacement waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
-        is_right = is_right and (row.replaced_by is not None or row.is_fallback)
+        is_right = is_right and (row.replaced_by is not None or row.is_fallback or old.comes_back)
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
@@ -307,7 +326,9 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
-    if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
+    if reason == CAME_BACK_IN_VAIN or (
+        row.state is ReplicaState.FAILED and not reason.startswith("instance ")
+    ):
         due = min((limits.is_overdue_at(old, spec) for spec in documents), default=0.0)
         if started is None or now <= due:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
@@ -319,42 +340,13 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
             )
     elif reason == "instance gone":
-        _check_missing_instance(view, commit, row, old)
+        missing.check_gone(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
-        if not any(r.id != row.id and _answers(view, r) for r in view.rows.replicas.values()):
+        if not any(r.id != row.id and answers(view, r) for r in view.rows.replicas.values()):
             view.report(Rule.LONE_FALLBACK_STAYS, f"{row} goes: {row.reason}, and no other answers")
-
-
-def _answers(view: InvocationView, row: Replica) -> bool:
-    """Whether a replica that stays was shown to answer its checks."""
-    is_healthy = view.target(row) is TargetState.HEALTHY
-    return row.is_counted and is_healthy and row.instance_id not in view.invocation.warned
-
-
-def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
-    """A replica goes because EC2 doesn't show its instance: is that credible?"""
-    now = commit.at + SKEW_S
-    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
-    if old.state is not ReplicaState.READY or view.invocation.is_override:
-        return
-    ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
-    missing = [
-        r
-        for r in ready
-        if view.instance_of(r) is None
-        and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
-    ]
-    if view.target(row) is TargetState.HEALTHY or len(missing) > limits.most_missing(len(ready)):
-        view.report(
-            Rule.NOT_BEFORE_TIMEOUT,
-            f"{row} counts as gone, is {view.target(row)}, {len(missing)} of {len(ready)} are missing",
-        )
-    if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + limits.MISSING_S:
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.unhealthy_since}")
 
 
 def _drained_longest(view: InvocationView, row: Replica) -> bool:

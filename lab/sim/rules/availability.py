@@ -1,0 +1,83 @@
+"""The rules about who is healthy and in rotation, whatever the rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from lab.sim.gate import Invocation, time_of
+from lab.sim.instances import NEVER
+from lab.sim.rules import Rule, limits
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from lab.sim.rules.checker import Checker
+    from lab.sim.rules.invocation_view import InvocationView
+
+SKEW_S = 1.5
+"""How much the functions' clocks may differ from EC2's."""
+
+SPARED_LAG_S = 10.0
+"""By then EC2 says that it doesn't take an instance back any more."""
+
+
+def check_rotation_kept(
+    checker: Checker, invocation: Invocation, spec: ServiceSpec, leaving: Collection[str], store: MemoryStore
+) -> None:
+    """Targets are about to be deregistered: is anybody left who answers, if one of them does?"""
+    service, now = spec.service, checker.scheduler.now
+    is_wanted = spec.replicas > 0 and spec.on_warning is not OnWarning.LEAVE
+    if not is_wanted or invocation.is_override or service in checker.damaged:
+        return
+    if checker.was_removed(service, invocation.began_at - limits.TIMEOUT_S, now):
+        return
+    rows = store.load(service).replicas.values()
+    # One that has just died may be counted on: nobody knows yet.
+    counted_on = any(r.serves and r.instance_id not in leaving for r in rows)
+    group = checker.cloud.groups.get(service, {})
+    answering = {id_ for id_ in group if checker.cloud.answers_checks(service, id_, invocation.began_at)}
+    if counted_on or not answering or answering - set(leaving):
+        return
+    of_rows = {r.instance_id: r for r in rows}
+    for instance_id in sorted(answering):
+        row, instance = of_rows.get(instance_id), checker.cloud.instances[instance_id]
+        # If EC2 took its warning back, whoever asks is told so some seconds later.
+        knows = not invocation.disturbances and instance.spared_at < invocation.began_at - SPARED_LAG_S
+        thought = time_of(row.warned_at) if row and row.warned_at and not knows else NEVER
+        earliest = min(instance.warned_at, thought) + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
+        is_right = now + SKEW_S >= earliest or (row and limits.refuses_for_good(row))
+        if instance.is_alive(now) and not is_right:
+            checker.report(
+                Rule.SOMEBODY_ANSWERS, f"{instance_id} leaves, whose row is {row}, and no other answers"
+            )
+
+
+def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
+    """Nobody serves: does all come back that has left and still runs?"""
+    rows = view.rows.replicas.values()
+    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
+    answering = {id_ for id_, state in view.health.items() if state is TargetState.HEALTHY}
+    is_served = any(r.serves for r in rows) or answering - draining
+    now = view.now.replicas
+    back = sum(r.state is ReplicaState.DRAINING and r.id in now and now[r.id].state.is_active for r in rows)
+    if is_served or back >= spec.replicas:
+        return
+    for row in view.unchanged_rows():
+        if _may_come_back(view, spec, row):
+            view.report(Rule.COMES_BACK, f"{row} has left and runs, and nobody serves")
+
+
+def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
+    instance = view.instance_of(row)
+    has_left = row.state is ReplicaState.DRAINING and ReplicaState.READY in row.entered
+    is_there = instance is not None and instance.state is InstanceState.RUNNING
+    warned_at = min(
+        filter(None, (row.warned_at, view.invocation.warned.get(row.instance_id or ""))), default=None
+    )
+    deadline = NEVER if warned_at is None else limits.last_moments(spec, warned_at)[0]
+    leaves = warned_at is not None and spec.on_warning is OnWarning.LEAVE
+    has_time = not leaves and view.checker.scheduler.now + SKEW_S < deadline
+    return has_left and is_there and not row.is_standby and has_time

@@ -1,0 +1,103 @@
+"""The rules about replicas whose instance EC2 doesn't show: docs/reliability.md, "Fail static"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.sim.gate import Commit, time_of
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.invocation_view import InvocationView, answers
+from spotrelay.core.instances import TargetState
+from spotrelay.core.replica import Replica, ReplicaState
+
+READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
+
+
+def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+    """Does the row say since when EC2 hasn't shown its instance?"""
+    since = row.missing_since
+    if since == old.missing_since:
+        return
+    is_shown = view.instance_of(row) is not None
+    is_new = since is not None and view.invocation.began_at - SKEW_S <= time_of(since) <= commit.at + SKEW_S
+    if not (is_shown if since is None else is_new and old.missing_since is None and not is_shown):
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: missing since {since}, not {old.missing_since}")
+
+
+def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+    """A replica goes because EC2 doesn't show its instance: is that credible?"""
+    now = commit.at + SKEW_S
+    is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
+    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
+    if view.invocation.is_override or is_taken:
+        return
+    if is_alone(view, old):
+        view.report(Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers")
+    is_overdue = old.state is not READY and view.spec is not None and now > overdue_at(view, old)
+    # Whether a young one counts depends on the clock: what is right by either way to count is right.
+    lost = all(too_many(view, old, at) for at in launched_by(view))
+    if view.target(row) is TargetState.HEALTHY or (lost and not is_overdue):
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}")
+    if old.missing_since is None or now < time_of(old.missing_since) + limits.MISSING_S:
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}")
+
+
+def overdue(view: InvocationView, row: Replica) -> str:
+    """What the tick should have made of a replica that is missing, and didn't; empty: nothing."""
+    if not view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S):
+        return ""
+    target = view.target(row)
+    if row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S):
+        return "EC2 has taken it"
+    if row.state is READY and (why := view.unnoted_health(row)):
+        return why
+    if target is TargetState.HEALTHY:
+        return "it is healthy" if row.state is ReplicaState.STARTING else ""
+    is_overdue = row.state is not READY and overdue_at(view, row) + SKEW_S <= view.invocation.loaded_at
+    lost = any(too_many(view, row, at) for at in launched_by(view))
+    if is_alone(view, row) or (lost and not is_overdue):
+        return ""
+    if row.missing_since is None or view.is_over(row.missing_since, limits.MISSING_S):
+        return f"EC2 doesn't show it since {row.missing_since}"
+    return ""
+
+
+def is_alone(view: InvocationView, row: Replica) -> bool:
+    """Whether it is ready, the load balancer doesn't find it unhealthy, and shows no other that answers."""
+    is_ready = row.state is READY and view.target(row) is not TargetState.UNHEALTHY
+    return is_ready and not any(r.id != row.id and answers(view, r) for r in view.rows.replicas.values())
+
+
+def launched_by(view: InvocationView) -> tuple[float, float]:
+    """The times between which lies the one by which an instance was launched that EC2 should show."""
+    return (
+        view.invocation.began_at - SKEW_S - limits.UNSEEN_S,
+        view.checker.scheduler.now + SKEW_S - limits.UNSEEN_S,
+    )
+
+
+def too_many(view: InvocationView, row: Replica, by: float) -> bool:
+    """Whether too many are missing, of those that are shown or were launched by then."""
+    there = [
+        r
+        for r in view.rows.replicas.values()
+        if r.instance_id and r.state is not ReplicaState.STANDBY
+        if view.instance_of(r) or time_of(r.entered[ReplicaState.PROVISIONING]) <= by
+    ]
+    groups: list[tuple[Sequence[Replica], int]] = [(there, row.state is READY)]
+    if row.state is READY:
+        groups.append(([r for r in there if r.state is READY], 1))
+    return any(
+        sum(view.instance_of(r) is None for r in group) > max(len(group) / 2, least)
+        for group, least in groups
+    )
+
+
+def overdue_at(view: InvocationView, row: Replica) -> float:
+    """When it should be ready, or have finished its requests."""
+    assert view.spec is not None  # noqa: S101 - who looks has a document
+    if row.state is DRAINING:
+        return time_of(row.since) + limits.way_out_s(view.spec, row) + limits.DEREGISTRATION_LAG_S
+    return limits.is_overdue_at(row, view.spec)

@@ -1,0 +1,116 @@
+"""Replicas whose instance EC2 doesn't show, and should.
+
+EC2 shows what it terminated for an hour. What it doesn't show at all was hidden by a wrong or partial answer,
+or by somebody who changed its tags, far more often than it was lost unseen. So a replica counts as gone if
+
+- the load balancer, which sees for itself, doesn't call it healthy;
+- no more than half of the others are missing, too: of those that are ready, and of all that have an instance;
+- it isn't the last one that serves;
+- it has been missing for half a minute.
+
+One that is ready and is kept is replaced like any other that the load balancer doesn't call healthy:
+another one serves first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
+from spotrelay.core.replica import GONE, Replica, ReplicaState
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rotation
+from spotrelay.serving.actions import Drain, End, HoldBack, MarkReady, NoteHealth, NoteMissing
+from spotrelay.serving.observation import Observation
+
+
+def found(seen: Observation, now: datetime) -> set[int]:
+    """The replicas whose instance EC2 doesn't show, and should; a standby's is needed by nobody."""
+    return {r.id for r in _to_be_shown(seen, now) if r.instance_id not in seen.instances}
+
+
+def may_be_unseen(replica: Replica, now: datetime) -> bool:
+    """Whether its instance is so young that EC2 may not describe it yet."""
+    launched_at = replica.entered.get(ReplicaState.PROVISIONING)
+    # One that stood by got its instance from another row, and that was seen.
+    return launched_at is not None and now - launched_at < seconds(timing.VISIBLE_WITHIN_S)
+
+
+def decide(
+    replica: Replica, seen: Observation, missing: Collection[int], now: datetime, *, is_overdue: bool
+) -> Iterator[Drain | End | HoldBack | MarkReady | NoteHealth | NoteMissing]:
+    """What becomes of a replica that is among the `missing`.
+
+    `is_overdue`: it should be ready by now, or have finished its requests.
+    """
+    health = seen.health.get(replica.instance_id or "")
+    is_taken = replica.warned_at is not None and now >= rotation.ends_at(replica.warned_at)
+    if is_taken or seen.is_vouched_for:
+        yield _gone(replica)
+        return
+    if replica.state is ReplicaState.READY:
+        yield from health_noted(replica, health, now)
+    elif replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
+        yield MarkReady(replica)
+    why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
+    if why:
+        yield HoldBack(f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, {why}")
+    else:
+        yield from once_certain(replica, now)
+
+
+def once_certain(replica: Replica, now: datetime) -> Iterator[Drain | End | NoteMissing]:
+    """It is noted as missing; once it has been so for long enough, it counts as gone."""
+    if replica.missing_since is None:
+        yield NoteMissing(replica, now)
+    elif now - replica.missing_since >= seconds(timing.MISSING_S):
+        yield _gone(replica)
+
+
+def health_noted(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[NoteHealth]:
+    """What the load balancer says of one that is ready; what it doesn't know changes nothing."""
+    if health is TargetState.UNAVAILABLE:
+        return
+    if health is TargetState.HEALTHY:
+        if replica.unhealthy_since:
+            yield NoteHealth(replica, None)
+    elif replica.unhealthy_since is None:
+        yield NoteHealth(replica, now)
+
+
+def _gone(replica: Replica) -> Drain | End:
+    if replica.state is ReplicaState.DRAINING:
+        return End(replica, replica.reason)
+    return Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
+
+
+def _answers(replica: Replica, seen: Observation) -> str:
+    """That it answers its checks, or may do so and nobody else does; empty: it doesn't."""
+    health = seen.health.get(replica.instance_id or "")
+    if health is TargetState.HEALTHY:
+        return "and it answers its checks"
+    is_ready = replica.state is ReplicaState.READY
+    if is_ready and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):
+        return "and no other replica answers its checks"
+    return ""
+
+
+def _is_too_much(replica: Replica, seen: Observation, missing: Collection[int], now: datetime) -> str:
+    """How many are missing at the same time, if that is too many to be true; else empty."""
+    there = _to_be_shown(seen, now)
+    ready = [r for r in there if r.state is ReplicaState.READY]
+    is_ready = replica.state is ReplicaState.READY
+    for group in (ready, there) if is_ready else (there,):
+        lost = sum(r.id in missing for r in group)
+        # The load balancer has judged one that is ready and alone: see `_answers`.
+        if lost > max(len(group) * timing.CREDIBLE_SHARE, is_ready):
+            return f"nor those of {lost} of {len(group)} {'ready ' * (group is ready)}replicas in all"
+    return ""
+
+
+def _to_be_shown(seen: Observation, now: datetime) -> list[Replica]:
+    """The replicas that have an instance which EC2 shows, or should."""
+    there = [r for r in seen.rows.replicas.values() if r.instance_id and r.state is not ReplicaState.STANDBY]
+    return [r for r in there if r.instance_id in seen.instances or not may_be_unseen(r, now)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WRONG_ANSWERS_S = (3.0, 45.0)
 """How long wrong answers last: longer than a tick, shorter than an operator needs to notice."""
 
-LONG_SHARE, LONG_WRONG_ANSWERS_S = 0.3, (40.0, 240.0)
+LONG_SHARE, LONG_WRONG_ANSWERS_S = 0.5, (40.0, 240.0)
 """How often both answer wrongly, and for longer than it takes until what is missing counts as gone."""
 
 UNKNOWN_S = (3.0, 240.0)
@@ -96,6 +96,7 @@ def answer_wrongly(world: SimWorld, _service: str) -> None:
     if own.random() < LONG_SHARE:
         wrong.until = min(world.scheduler.now + own.uniform(*LONG_WRONG_ANSWERS_S), world.scenario.faults_s)
         wrong.about_instances = wrong.about_health = True
+        wrong.share = own.choice((0.0, 0.4))
 
 
 def forget_health(world: SimWorld, _service: str) -> None:

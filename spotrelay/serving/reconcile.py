@@ -106,8 +106,8 @@ Stage = Callable[[ServiceSpec, Observation, datetime], Iterable[Action]]
 
 STAGES: tuple[Stage, ...] = (
     observed,
-    warned,
     silence.take_out,
+    warned,
     replacement.decide,
     supersede.decide,
     moves.give_up,
@@ -116,9 +116,9 @@ STAGES: tuple[Stage, ...] = (
     standby.keep,
     moves.decide,
 )
-"""What is so, what is lost, what refuses its probe, what replaces these, what else should be replaced, which
-moves come to nothing, what standbys bridge, how many there should be, how many stand by, and, where all is
-well, what moves."""
+"""What is so, what refuses its probe, what EC2 takes back, what replaces these, what else should be replaced,
+which moves come to nothing, what standbys bridge, how many there should be, how many stand by, and, where all
+is well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:

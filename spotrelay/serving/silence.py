@@ -48,7 +48,10 @@ def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drai
     If most refuse at the same time, the probe is wrong sooner than they are.
     """
     answering = sum(
-        r.stays and r.silent_since is None and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
+        r.stays
+        and r.silent_since is None
+        and r.instance_id not in seen.warned
+        and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
         for r in seen.known
     )
     if answering < enough(spec):
@@ -74,11 +77,17 @@ def _noted(busy: BusyEvidence | None, replica: Replica, answers: Answers, now: d
         return NoteSilence(replica, since, busy_since=replica.busy_since, finished=replica.finished)
     if _is_busy(busy, replica, work, now):
         return NoteSilence(replica, now, busy_since=replica.busy_since or since, finished=work.finished)
-    return NoteSilence(replica, since, busy_since=replica.busy_since, finished=work.finished)
+    # What helps it no more isn't noted: its row would change, and tick follow tick, for as long as it works.
+    finished = work.finished if _may_be_excused(busy, replica, now) else replica.finished
+    return NoteSilence(replica, since, busy_since=replica.busy_since, finished=finished)
 
 
 def _is_busy(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
     """Whether it has finished requests since it was last silent, is full, and may say so still."""
     has_worked = replica.finished is not None and work.finished > replica.finished
+    return has_worked and work.ongoing >= busy.limit and _may_be_excused(busy, replica, now)
+
+
+def _may_be_excused(busy: BusyEvidence, replica: Replica, now: datetime) -> bool:
     busy_since = replica.busy_since or replica.silent_since or now
-    return has_worked and work.ongoing >= busy.limit and now - busy_since < seconds(busy.longest_s)
+    return now - busy_since < seconds(busy.longest_s)

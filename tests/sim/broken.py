@@ -87,6 +87,8 @@ class Mistake:
     replaced: tuple[tuple[Any, str, Any], ...]
     since: int = 0
     """The first seed to look at, for what is rare: tests have minutes, and a campaign a hundred thousand."""
+    replicas: int = 5
+    """How many a service has: what is alone is rare among five."""
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -107,14 +109,15 @@ def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: dat
         yield from _for_replica(spec, replica, seen, now)
 
 
-def mistake(owner: Any, name: str, *rules: Rule, since: int = 0) -> Callable[[Any], Any]:
+def mistake(owner: Any, name: str, *rules: Rule, since: int = 0, replicas: int = 5) -> Callable[[Any], Any]:
     """Decorate the function that replaces `owner.name`; its docstring says what is wrong.
 
     `since` is the first seed to run, for what few of them show.
     """
 
     def add(function: Any) -> Any:
-        broken = Mistake(function.__name__, frozenset(rules), ((owner, name, function),), since=since)
+        replaced = ((owner, name, function),)
+        broken = Mistake(function.__name__, frozenset(rules), replaced, since, replicas)
         MISTAKES.append(broken)
         return function
 
@@ -281,7 +284,7 @@ def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
 also(reconcile, "_for_replica")(_drain_if_not_shown)
 
 
-@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT)
+@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT, since=1500, replicas=3)
 def an_empty_answer_is_believed(*args: Any) -> str:
     """However many are missing at the same time, all of them are gone."""
     return ""
@@ -293,7 +296,7 @@ def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[Ac
     yield missing._gone(replica)
 
 
-@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT)
+@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT, replicas=1)
 def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation) -> str:
     """That nobody else serves doesn't matter."""
     is_healthy = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
@@ -312,20 +315,13 @@ def what_has_left_is_left(*args: Any) -> set[int]:
     return set()
 
 
-@mistake(
-    rotation,
-    "coming_back",
-    Rule.NEVER_BELOW_DESIRED,
-    Rule.TICK_COMPLETE,
-    Rule.SETTLES,
-    Rule.NEXT_TICK_IN_TIME,
-)
+@mistake(rotation, "coming_back", Rule.COMES_BACK)
 def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
     """What has left comes back, though others serve."""
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 
 
-@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS)
+@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS, replicas=1)
 def nobody_asks_before_the_last_one_leaves(*args: Any) -> Collection[str]:
     """The last one leaves at its last moment, though EC2 has taken its warning back."""
     return ()

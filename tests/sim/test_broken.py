@@ -15,7 +15,9 @@ WITHIN = 1000
 def test_a_broken_controller_is_caught(broken: Mistake) -> None:
     """One of so many seeds breaks the rule that the mistake is about."""
     with broken.patched():
-        outcomes = (run(seed) for seed in range(broken.since, broken.since + WITHIN))
+        outcomes = (
+            run(seed, replicas=broken.replicas) for seed in range(broken.since, broken.since + WITHIN)
+        )
         caught = next((o for o in outcomes if o.violation and o.violation.rule in broken.rules), None)
     assert caught is not None
 

@@ -94,6 +94,35 @@ def test_it_stays_where_most_refuse(answering: int, wanted: int, *, leaves: bool
     assert any(isinstance(a, Drain) for a in decide(*well, *ill, wanted=wanted)) == leaves
 
 
+def test_a_warned_one_serves_on_for_those_that_leave_by_the_same_tick() -> None:
+    """Two refuse their probe and go: with them enough others would have served, without them too few do."""
+    replicas = [refusing(1), refusing(2), *(a_replica(i, ReplicaState.READY) for i in (3, 4, 5))]
+    warned = a_replica(6, ReplicaState.READY, warned_at=NOW - seconds(5), replaced_by=7)
+    ids = range(1, 7)
+    seen = seen_of(
+        *replicas,
+        warned,
+        instances=[an_instance(i) for i in ids],
+        health=dict.fromkeys(ids, TargetState.HEALTHY),
+    )
+    leaving = [
+        a.replica.id for a in reconcile.decide(demo_spec(replicas=5), seen, NOW) if isinstance(a, Drain)
+    ]
+    assert leaving == [1, 2]
+
+
+def test_one_that_ec2_takes_back_answers_for_nobody() -> None:
+    """Its warning is found by this very tick: those that refuse their probe don't leave on its strength."""
+    seen = seen_of(
+        refusing(1),
+        *(a_replica(i, ReplicaState.READY) for i in (2, 3)),
+        instances=[an_instance(i) for i in (1, 2, 3)],
+        health=dict.fromkeys((1, 2, 3), TargetState.HEALTHY),
+        warned=[2, 3],
+    )
+    assert [*silence.take_out(demo_spec(replicas=3), seen, NOW)] == []
+
+
 def test_who_answers_is_who_serves() -> None:
     """One that is silent, warned, or not healthy to the load balancer is no reason for another to leave."""
     row = refusing(1)
@@ -127,17 +156,25 @@ def test_a_busy_one_is_silent_anew_each_time_it_proves_it() -> None:
         ({"finished": 40}, Work(1, 9)),
         ({"finished": 40}, None),
         ({}, Work(41, 9)),
-        ({"finished": 40, "busy_since": NOW - seconds(600)}, Work(41, 9)),
     ],
-    ids=["an engine that is dead", "not full", "restarted", "unknown", "the first look", "for too long"],
+    ids=["an engine that is dead", "not full", "restarted", "unknown", "the first look"],
 )
 def test_without_evidence_silence_goes_on(facts: dict[str, Any], work: Work | None) -> None:
-    """Nothing finished, nothing to do, nothing told, or for too long: the old rule holds."""
+    """Nothing finished, nothing to do or nothing told: the old rule holds."""
     row = a_replica(1, READY, silent_since=BEFORE, **facts)
     (after,) = [n.after(row, NOW) for n in heard(row, work={"i-1": work} if work else {})] or [row]
     assert after.silent_since == BEFORE
     assert after.busy_since == facts.get("busy_since")
     assert after.finished == (work.finished if work else 40)
+
+
+def test_what_is_past_its_excuse_is_silent_and_written_no_more() -> None:
+    """It may work on for hours where nothing can be launched in its place: the ticks rest meanwhile."""
+    over = NOW - seconds(600)
+    was_busy = a_replica(1, READY, silent_since=BEFORE, busy_since=over, finished=40)
+    assert heard(was_busy, work={"i-1": Work(41, 9)}) == []
+    never_full = a_replica(1, READY, silent_since=over, finished=40)
+    assert heard(never_full, work={"i-1": Work(41, 0)}) == []
 
 
 def test_an_answer_ends_it() -> None:

@@ -112,7 +112,7 @@ class Rule(StrEnum):
     LAST_ONE_KEPT = (
         "The last replica that serves never counts as gone because EC2 and the load balancer don't show it"
     )
-    COMES_BACK = "While nobody serves, what has left and still runs comes back"
+    COMES_BACK = "While nobody serves, and only then, what has left and still runs comes back"
     LAST_MOMENT_CHECKED = "Each warned replica that serves on is checked when it must leave, and no sooner"
     NEXT_TICK_IN_TIME = (
         "While anything changes, the next tick comes within seconds; at rest, only the schedule's"

@@ -55,15 +55,19 @@ def check_rotation_kept(
             )
 
 
-def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
-    """Nobody serves: does all come back that has left and still runs?"""
+def is_served(view: InvocationView) -> bool:
+    """Whether anybody serves, by the rows or by what the load balancer shows."""
     rows = view.rows.replicas.values()
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
     answering = {id_ for id_, state in view.health.items() if state is TargetState.HEALTHY}
-    is_served = any(r.serves for r in rows) or answering - draining
-    now = view.now.replicas
+    return any(r.serves for r in rows) or bool(answering - draining)
+
+
+def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
+    """Nobody serves: does all come back that has left and still runs?"""
+    now, rows = view.now.replicas, view.rows.replicas.values()
     back = sum(r.state is ReplicaState.DRAINING and r.id in now and now[r.id].state.is_active for r in rows)
-    if is_served or back >= spec.replicas:
+    if is_served(view) or back >= spec.replicas:
         return
     for row in view.unchanged_rows():
         if _may_come_back(view, spec, row):

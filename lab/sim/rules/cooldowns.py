@@ -82,12 +82,14 @@ class CooldownChecker:
     ) -> None:
         """The invocation knows that its commit took effect: what do its rows give evidence of?"""
         for row in changes.update:
-            old = before.get(row.id)
+            is_intact = self.is_intact(row.service, invocation.began_at)
+            # Rows that were restored meanwhile may have the revision that it read, and not what it read.
+            old = before.get(row.id) if is_intact else invocation.loaded.get(row.id, before.get(row.id))
             if old is None or row.offering is None:
                 continue
             for cause, is_new in _evidence_in(row, old):
                 seen, scope = self.of(invocation), Scope.of(row.offering)
-                is_owed = is_new and self.is_intact(row.service, invocation.began_at)
+                is_owed = is_new and is_intact
                 evidence = Evidence(row.service, scope, cause, now, is_owed=is_owed)
                 seen.evidence.append(evidence)
                 seen.unread.append(evidence)

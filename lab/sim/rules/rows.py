@@ -6,6 +6,7 @@ from datetime import datetime
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits, missing
+from lab.sim.rules.availability import is_served
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
@@ -103,7 +104,9 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
 
 
 def _check_came_back(view: InvocationView, row: Replica) -> None:
-    """A replica comes back: is that on record, and is nothing of before?"""
+    """A replica comes back: does nobody serve, is it on record, and is nothing of before?"""
+    if is_served(view):
+        view.report(Rule.COMES_BACK, f"{row} comes back, and others serve")
     of_before = (row.unhealthy_since, row.missing_since, row.refusals, *_silence(row))
     if row.reason != "back in rotation: no other replica serves" or any(of_before):
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} comes back: {row.reason!r}, {of_before}")

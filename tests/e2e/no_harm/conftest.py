@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,26 @@ from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
 from tests.e2e.availability.conftest import PROBE, Unhurried
 from tests.e2e.clients import MODEL
-from tests.e2e.no_harm.stories import BUSY_SERVICE, FIRST_IMAGE, LIMIT, LONE, PAIR, REFUSING, SINGLE, Told
+from tests.e2e.no_harm.stories import (
+    BUSY_SERVICE,
+    FIRST_IMAGE,
+    LIMIT,
+    LONE,
+    LONG,
+    PAIR,
+    REFUSING,
+    SINGLE,
+    Told,
+)
 
 SERVICE = """
 name: {name}
 service:
-  replicas: 0
+  replicas: {replicas}
   drain_seconds: 5{probe}
 spotrelay:
   health_check: /health
-  drain_unhurried: 30
+  drain_unhurried: {unhurried}
   image: {image}{more}
 resources:
   accelerators: "{accelerators}"
@@ -29,6 +39,7 @@ resources:
   ports: 8081
 envs:
   MODEL_NAME: {model}
+  TOKENS: 1000
   TOKEN_S: 0.05
   MOODS: {moods}
 run: |
@@ -46,17 +57,17 @@ BUSY = f"""
     finished: [chat_server_requests_finished_total]
     ongoing: [chat_server_requests_in_flight]"""
 
-PARTS = {
-    SINGLE: ("", ""),
-    PAIR: ("", ""),
-    LONE: ("", ""),
-    REFUSING: (PROBE, ""),
-    BUSY_SERVICE: (PATIENT_PROBE, BUSY),
+PARTS: Mapping[str, Mapping[str, object]] = {
+    SINGLE: {"accelerators": "T4:1"},
+    PAIR: {"accelerators": "L4:1", "replicas": 2, "image": FIRST_IMAGE},
+    LONE: {"accelerators": "A10G:4"},  # dry, so nobody else's
+    REFUSING: {"accelerators": "L40S:1", "probe": PROBE},
+    BUSY_SERVICE: {"accelerators": "T4:4", "probe": PATIENT_PROBE, "more": BUSY},
+    LONG: {"accelerators": "A10G:1", "unhurried": 60},
 }
-"""By service, its probe, and what else it has. Without a probe it is asked what the load balancer asks."""
+"""What the services have. Without a probe one is asked what the load balancer asks."""
 
-ACCELERATORS = {SINGLE: "T4:1", PAIR: "L4:1", LONE: "A10G:4", REFUSING: "L40S:1", BUSY_SERVICE: "T4:4"}
-"""The lone one's pools must be its own, because they are dry."""
+DEFAULTS = {"replicas": 0, "image": "ami-0123456789abcdef0", "probe": "", "more": "", "unhurried": 30}
 
 
 @pytest.fixture(scope="package")
@@ -65,17 +76,9 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Operato
     settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("no_harm"))
     scratch, moods = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("moods")
     files = []
-    for name, (probe, more) in PARTS.items():
+    for name, parts in PARTS.items():
         (moods / name).mkdir()
-        text = SERVICE.format(
-            name=name,
-            probe=probe,
-            more=more,
-            image=FIRST_IMAGE if name == PAIR else "ami-0fedcba9876543210",
-            accelerators=ACCELERATORS[name],
-            model=MODEL,
-            moods=moods / name,
-        )
+        text = SERVICE.format_map({**DEFAULTS, **parts, "name": name, "model": MODEL, "moods": moods / name})
         files.append(scratch / f"{name}.yaml")
         files[-1].write_text(text, encoding="utf-8")
     with deploying.deployed(settings, scratch, files) as operator:

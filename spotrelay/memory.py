@@ -10,6 +10,7 @@ from itertools import count
 
 from spotrelay.core.answers import Answers, Work
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -58,6 +59,7 @@ class MemoryService:
     window: LaunchWindow = field(default_factory=LaunchWindow)
     requests: dict[Source, ScaleRequest] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
+    held: Held = field(default_factory=Held)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -84,6 +86,7 @@ class MemoryStore:
         self._of(service).requests.clear()
         self._of(service).rollback = None
         self._of(service).told = Told()
+        self._of(service).held = Held()
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -125,6 +128,7 @@ class MemoryStore:
             window=kept.window,
             requests=dict(kept.requests),
             told=kept.told,
+            held=kept.held,
         )
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -138,6 +142,10 @@ class MemoryStore:
         kept.document = spec
         if earlier is not None:
             kept.earlier = dict(earlier)
+
+    def note_held(self, service: str, held: Held) -> None:
+        """See `ports.Store.note_held`."""
+        self._of(service).held = held
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
@@ -528,7 +536,7 @@ class MemoryTicker:
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, datetime | None, float]] = []
         self.leaves: list[tuple[str, float]] = []
-        self.overrides: list[tuple[str, float]] = []
+        self.overrides: list[tuple[str, Override, float]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
@@ -538,9 +546,9 @@ class MemoryTicker:
         """See `ports.Ticker.schedule_leave`."""
         self.leaves.append((service, delay_s))
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        self.overrides.append((service, delay_s))
+        self.overrides.append((service, override, delay_s))
 
 
 class MemoryDeadLetters:

@@ -36,6 +36,7 @@ from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.control.controller import Controller
+from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
 from spotrelay.core.pools import CapacityPool, Survey
@@ -235,9 +236,9 @@ class Queue:
         """See `ports.Ticker.schedule_leave`: as a tick, which calls more."""
         self.schedule(service, None, delay_s)
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`: nobody has to say anything there."""
-        raise AssertionError(f"{service} is overridden in {delay_s} s")
+        raise AssertionError(f"{service} is overridden in {delay_s} s: {override}")
 
 
 class DeployedService:

@@ -17,6 +17,7 @@ from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.replay.result import StandbysFound
 from lab.sim.gate import at
 from spotrelay.core.answers import Answers
+from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -402,9 +403,9 @@ class ReplayTicker:
         """See `ports.Ticker.schedule_leave`."""
         self._send(Tick(service, kind=TickKind.LEAVE).to_json(), math.ceil(delay_s))
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        self._send(Tick(service, kind=TickKind.OVERRIDE).to_json(), math.ceil(delay_s))
+        self._send(Tick(service, kind=TickKind.OVERRIDE, override=override).to_json(), math.ceil(delay_s))
 
 
 @dataclass(slots=True)

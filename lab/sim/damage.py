@@ -6,6 +6,7 @@ import copy
 from random import Random
 from typing import TYPE_CHECKING
 
+from lab.sim.rules.word import OF_DOCUMENT
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def restore_table(world: SimWorld, _service: str) -> None:
 def hide_document(world: SimWorld, service: str) -> None:
     """Hide the service's parameter for a while, though its stack exists."""
     # Two signs of a removal are never wrong at once; see docs/reliability.md.
-    if any('"override"' in message.body for message in world.ticks.messages):
+    if any(OF_DOCUMENT in message.body for message in world.ticks.messages):
         return
     world.services.hidden_until[service] = _until(world)
 

@@ -19,6 +19,7 @@ class Call(StrEnum):
     COMMIT = "store.commit"
     DOCUMENT = "store.document"
     KEEP_DOCUMENT = "store.keep_document"
+    NOTE_HELD = "store.note_held"
     NOTE_REMOVAL = "store.note_removal"
     NOTE_REQUEST = "store.note_request"
     HISTORY = "store.history"
@@ -98,6 +99,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.COMMIT: (*_WRITE, Fault.CONFLICT),
     Call.DOCUMENT: _READ,
     Call.KEEP_DOCUMENT: _WRITE,
+    Call.NOTE_HELD: _WRITE,
     Call.NOTE_REMOVAL: _WRITE,
     Call.NOTE_REQUEST: _WRITE,
     Call.HISTORY: _READ,
@@ -142,8 +144,11 @@ OF_STANDBYS = (Call.START, Call.STOP)
 OF_LOAD = (Call.NOTE_REQUEST, Call.OBSERVE_LOAD)
 """Calls that only services make whose number of replicas follows the load."""
 
-USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in (*OF_STANDBYS, *OF_LOAD))
-"""Those that seeds take turns over; `standbys` and `load` draw the others."""
+OF_HELD = (Call.NOTE_HELD,)
+"""Calls that are made only where something is held back, or was."""
+
+USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in (*OF_STANDBYS, *OF_LOAD, *OF_HELD))
+"""Those that seeds take turns over; `standbys`, `load` and `operators` draw the others."""
 
 TARGET_SHARE = 0.35
 """How often a run's target call meets the target fault: sometimes twice in a row."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from lab.sim.faults import Call, Fault, FaultPlan
 from lab.sim.scheduler import Killed, Scheduler, Task
 from spotrelay.core.answers import Answers
+from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -128,8 +129,10 @@ class Invocation(Task):
         """The time of that answer's state."""
         self.warned_at: float | None = None
         """The time of the last answer about warnings."""
-        self.is_override = False
-        """Whether an operator's override says that what it sees is right."""
+        self.override: Override | None = None
+        """What an operator says, if it is an override's."""
+        self.held_back: list[tuple[str, str]] = []
+        """What it says that it holds back until an override lets it go on, and why."""
         self.row_writes: dict[str, float] = {}
         """Instance → when its row was written."""
         self.calls: list[CallRecord] = []

@@ -8,14 +8,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from lab.sim import damage, ec2_events, odd_messages
+from lab.sim import damage, ec2_events, odd_messages, operators
 from lab.sim.faults import Call
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.events.ticks import Tick, TickKind
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -259,19 +258,12 @@ def _tag(victim: _Victim) -> None:
 
 
 def _override(victim: _Victim) -> None:
-    """An operator overrides; half the time something is held back."""
+    """An operator looks whether there is something to override; half the time an instance loses its tag."""
     world, service = victim.world, victim.service
     if world.random.random() < 0.5:
         damage.untag(world, service)
-
-    def override() -> None:
-        # An operator doesn't confirm a wrong answer.
-        if not (damage.is_hidden(world, service) or world.cloud.wrong_answers.until > world.scheduler.now):
-            world.say(f"an operator overrides what is held back of {service}")
-            world.ticks.send_once(Tick(service, kind=TickKind.OVERRIDE).to_json())
-
     soon = world.scheduler.now + world.random.uniform(0, 20)
-    world.scheduler.at(min(soon, world.scenario.faults_s), override)
+    world.scheduler.at(min(soon, world.scenario.faults_s), partial(operators.override, world, service))
 
 
 def _damage(do: Callable[[SimWorld, str], None]) -> Callable[[_Victim], None]:

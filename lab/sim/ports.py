@@ -15,6 +15,7 @@ from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.answers import Answers
+from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -300,9 +301,9 @@ class SimTicker:
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        body = Tick(service, kind=TickKind.OVERRIDE).to_json()
+        body = Tick(service, kind=TickKind.OVERRIDE, override=override).to_json()
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
 
@@ -428,5 +429,7 @@ class SimTelemetry:
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
+        if event == "held_back" and "spotrelay override" in str(facts["remedy"]):
+            self.gate.invocation.held_back.append((str(facts["what"]), str(facts["why"])))
         if event == "signals_failed":
             self.checker.note_caught(str(facts["error"]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import adopted, load, moves, scaling, sharing, standbys
+from lab.sim import adopted, load, moves, operators, scaling, sharing, standbys
 from lab.sim.adopted import Adopted
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
@@ -130,6 +130,7 @@ _NEEDED = {
     Call.READ: Misfortune.WARN,
     Call.DOCUMENT: Misfortune.HIDE,
     Call.KEEP_DOCUMENT: Misfortune.SCALE,
+    Call.NOTE_HELD: Misfortune.OVERRIDE,
     Call.NOTE_REMOVAL: Misfortune.REMOVE,
     Call.HISTORY: Misfortune.LOSE_META,
     Call.SCHEDULE_LEAVE: Misfortune.DROUGHT,
@@ -187,6 +188,11 @@ class Scenario:
     sharing: Sharing = field(default_factory=Sharing)
     """How many replicas instances host."""
 
+    @property
+    def is_never_removed(self) -> bool:
+        """Whether no stack is removed."""
+        return all(kind is not Misfortune.REMOVE for _, kind in self.misfortunes)
+
     def port_of(self, version: int) -> int:
         """What a version listens on."""
         return self.ports[(version - 1) % len(self.ports)]
@@ -203,7 +209,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     target = USUAL_PAIRS[seed % len(USUAL_PAIRS)]
     known = Standbys() if target[0] in _LATE else standbys.draw(seed, minutes)
     loads = Loads() if target[0] in _LATE else load.draw(seed, replicas, minutes)
-    target = known.target or loads.target or target
+    held = None if target[0] in _LATE else operators.target(seed)
+    target = known.target or loads.target or held or target
     specs = [_spec(random, "demo", replicas, target)]
     if random.random() < 0.1:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
@@ -279,7 +286,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         sharing=shared,
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
-    drawn = drawn if is_late else _with_odd_answers(_with_unknown(_with_mute(drawn)))
+    drawn = drawn if is_late else _with_operators(_with_odd_answers(_with_unknown(_with_mute(drawn))))
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
     return replace(
@@ -439,6 +446,14 @@ def _with_odd_answers(drawn: Scenario) -> Scenario:
         specs=tuple(replace(s, busy=busy) for s in drawn.specs),
         misfortunes=tuple(sorted([*drawn.misfortunes, *times])),
     )
+
+
+def _with_operators(drawn: Scenario) -> Scenario:
+    """The run with an operator who overrides in the middle of it."""
+    if not operators.looks(drawn.seed):
+        return drawn
+    when = Random(f"{drawn.seed}-override").uniform(0, 0.5 * drawn.faults_s)  # noqa: S311 - to be repeated
+    return replace(drawn, misfortunes=tuple(sorted([*drawn.misfortunes, (when, Misfortune.OVERRIDE)])))
 
 
 def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:

@@ -13,6 +13,7 @@ from lab.sim.gate import CallGate, Commit
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Held
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
@@ -90,6 +91,10 @@ class SimStore:
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
         self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec, earlier))
+
+    def note_held(self, service: str, held: Held) -> None:
+        """See `ports.Store.note_held`."""
+        self.gate(Call.NOTE_HELD, held, lambda: self.memory.note_held(service, held))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""

@@ -10,7 +10,7 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import load, misfortunes, moves, scaling, standbys
+from lab.sim import load, misfortunes, moves, operators, scaling, standbys
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
@@ -29,7 +29,7 @@ from lab.sim.ports import (
     SimTicker,
 )
 from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
-from lab.sim.rules import Rule, final_state, limits
+from lab.sim.rules import Rule, final_state, limits, word
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.desired import CLOCKS_S, in_effect
@@ -222,7 +222,7 @@ class SimWorld:
 
     def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
-            invocation.is_override = '"override"' in body
+            invocation.override = word.given(body)
             try:
                 self.intake.tick(body)
             except PortError as error:
@@ -503,7 +503,10 @@ class SimWorld:
             if self.services.valid(spec.service, self.scheduler.now) is None:
                 # If the event was lost, an operator says so: `spotrelay retire`, or `override`.
                 kind = self.odd.choice((TickKind.REMOVED, TickKind.OVERRIDE))
-                self.ticks.send(Tick(spec.service, kind=kind).to_json())
+                if kind is TickKind.OVERRIDE:
+                    operators.confirm_removal(self, spec.service)
+                else:
+                    self.ticks.send(Tick(spec.service, kind=kind).to_json())
         for queue in (self.signals, self.ticks):
             queue.duplicates = 0
         for state in self.cloud.market:

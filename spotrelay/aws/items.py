@@ -10,6 +10,8 @@
 |                   |                     | so that neither makes the other conflict                |
 | `SERVICE#name`    | `TOLD`              | what was told of the service so far; only ticks write   |
 |                   |                     | it: not in META for the same reason                     |
+| `SERVICE#name`    | `HELD`              | what the last tick held back, and what became of the    |
+|                   |                     | last override; written when that changes                |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
@@ -40,6 +42,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.names import TABLE_TTL, Partition
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
@@ -95,6 +98,11 @@ def tick_key(service: str) -> Key:
 def told_key(service: str) -> Key:
     """Key of what was told of a service."""
     return Key(service_partition(service), "TOLD")
+
+
+def held_key(service: str) -> Key:
+    """Key of what is held back of a service."""
+    return Key(service_partition(service), "HELD")
 
 
 def replica_key(service: str, id_: int) -> Key:
@@ -161,6 +169,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         window=LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0))),
         requests=requests_of(meta),
         told=told_of(found.get(told_key(service), {})),
+        held=held_of(found.get(held_key(service), {})),
     )
 
 
@@ -458,6 +467,28 @@ def told_of(item: Values) -> Told:
             Notice(NoticeKind(kind), service, subject, to_time(at), facts)
             for kind, service, subject, at, facts in read["unsent"]
         ),
+    )
+
+
+def held_item(held: Held) -> dict[str, Any]:
+    """What is held back of a service."""
+    answer = held.answer
+    written = {
+        "back": [one.to_values() for one in held.back],
+        "answer": answer and [to_text(answer.given_at), answer.done, answer.lapsed],
+    }
+    return {"schema": SCHEMA, "held": to_json(written)}
+
+
+def held_of(item: Values) -> Held:
+    """What `held_item` wrote; of a later version, or none: nothing that this one would know of is held."""
+    if "held" not in item or int(item["schema"]) > SCHEMA:
+        return Held()
+    read = json.loads(item["held"])
+    answer = read["answer"]
+    return Held(
+        tuple(HeldBack.of(values) for values in read["back"]),
+        answer and Answer(to_time(answer[0]), tuple(answer[1]), answer[2]),
     )
 
 

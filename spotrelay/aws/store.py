@@ -14,6 +14,7 @@ from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.pool_memory import DynamoPoolMemory
 from spotrelay.aws.table import ABSENT, Delete, Put, Table, Update
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Held
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
@@ -45,6 +46,7 @@ class DynamoStore:
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
         self._table.write(Delete(items.told_key(service)))
+        self._table.write(Delete(items.held_key(service)))
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -81,6 +83,14 @@ class DynamoStore:
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
         self._table.write(Update(items.document_key(spec.service), items.document_item(spec, earlier)))
+
+    def held(self, service: str) -> Held:
+        """`Rows.held`, for who wants nothing else."""
+        return items.held_of(self._table.get(items.held_key(service)))
+
+    def note_held(self, service: str, held: Held) -> None:
+        """See `ports.Store.note_held`."""
+        self._table.write(Put(items.held_key(service), items.held_item(held)))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
+from spotrelay.core.held import Override
 from spotrelay.events.ticks import Tick, TickKind
 
 MAX_DELAY_S = 900
@@ -28,9 +29,9 @@ class SqsTicker:
         """See `ports.Ticker.schedule_leave`."""
         self._send(Tick(service, kind=TickKind.LEAVE), delay_s)
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        self._send(Tick(service, kind=TickKind.OVERRIDE), delay_s)
+        self._send(Tick(service, kind=TickKind.OVERRIDE, override=override), delay_s)
 
     def _send(self, tick: Tick, delay_s: float) -> None:
         """Whole seconds, rounded up: who looks too early finds nothing to do."""

@@ -8,7 +8,7 @@ what became of the service (`notifying`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,14 +18,17 @@ from spotrelay.control.performing import Decision, Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.control.reporting import Reporting
 from spotrelay.core import desired, timing
+from spotrelay.core.held import Override
 from spotrelay.core.names import Metric
-from spotrelay.core.ports import Conflict, OtherControlPlane, Ports, UnreadableDocument
+from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import Signal
+from spotrelay.placement import launching
 from spotrelay.serving import interruption, reconcile, rollout, rotation, strength
-from spotrelay.serving.actions import HoldBack
+from spotrelay.serving.actions import Action, HoldBack
+from spotrelay.serving.holding import Holding, overridable
 from spotrelay.serving.observation import Observation, has_lost_its_ids, known
 
 MAX_DECISIONS = 50
@@ -84,10 +87,10 @@ class Controller:
                 failed += {replace(signal, instance_id=host(signal.instance_id)): None for signal, _ in about}
         return failed
 
-    def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
+    def tick(self, service: str, serving: datetime | None = None, override: Override | None = None) -> None:
         """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
 
-        `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
+        `override`: a person's word for what is held back, see `holding`.
 
         Raises:
             PortError: it failed.
@@ -95,13 +98,13 @@ class Controller:
         ports = self._ports
         holder = ports.new_id()
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
-            if is_vouched_for:  # nobody says it again
-                ports.ticker.schedule_override(service, timing.OVERRIDE_AGAIN_S)
+            if override:  # nobody says it again
+                ports.ticker.schedule_override(service, override, timing.OVERRIDE_AGAIN_S)
             return
         done = _Round()
         try:
             try:
-                due = self._reconcile(service, serving, done, is_vouched_for=is_vouched_for)
+                due = self._reconcile(service, serving, done, override)
             finally:
                 ports.store.release(service, holder)
             if due:
@@ -138,22 +141,22 @@ class Controller:
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             wanted = _in_effect(spec, rows, now)
             asked = Outcome(self._ports)
-            actions = interruption.due(wanted, rows, now, self._spared(rows, now, asked))
+            actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()
             asked.raise_first()
             if outcome.is_won:
                 return
 
-    def _spared(self, rows: Rows, now: datetime, outcome: Outcome) -> Collection[str]:
-        """The last one's instance, if EC2 says at its last moment that it doesn't take it back."""
+    def _asked(self, rows: Rows, now: datetime, outcome: Outcome) -> Mapping[str, datetime | None]:
+        """What EC2 says of the last one at its last moment: it may have taken its warning back."""
         last = rotation.last_there(rows.replicas.values())
         if last is None or not last.warned_at or now < rotation.last_moment(last.warned_at):
-            return ()
+            return {}
         said: dict[str, datetime | None] = {}
-        ids = {host(last.instance_id or "")}
-        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned(ids)))
-        return {last.instance_id or ""} if None in said.values() else ()
+        instance_id = host(last.instance_id or "")
+        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned({instance_id})))
+        return {last.instance_id or "": said[instance_id]} if instance_id in said else {}
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)
@@ -215,14 +218,36 @@ class Controller:
             "ids_mended", service=service, was=rows.highest_id, highest_id=highest_id
         )
 
+    def _conclude(self, service: str, holding: Holding, outcome: Outcome) -> None:
+        """Put on record what is held back, unless an override failed: it comes again, and is to find that."""
+        override = holding.override if holding.let_go else None
+        if override and not outcome.is_won and not outcome.troubles:
+            # As after a tick that is at work: nobody says it again.
+            again, delay_s = self._ports.ticker.schedule_override, timing.OVERRIDE_AGAIN_S
+            outcome.attempt("override", lambda: again(service, override, delay_s))
+        elif not (override and outcome.troubles):
+            self._note_held(service, holding)
+
+    def _note_held(self, service: str, holding: Holding) -> None:
+        """Put on record what is held back, if that has changed, and say what became of an override."""
+        self._reporting.overridden(service, holding)
+        held = holding.record(self._ports.clock.now())
+        if held == holding.before:
+            return
+        try:
+            self._ports.store.note_held(service, held)
+        except PortError as error:  # the next tick does it
+            launching.note_failed(self._ports, "not_noted", service, error)
+
     def _reconcile(
-        self, service: str, serving: datetime | None, done: _Round, *, is_vouched_for: bool
+        self, service: str, serving: datetime | None, done: _Round, override: Override | None
     ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
         try:
             rows = known(ports.store.load(service), ports.clock.now())
-            deployed, is_removed = self._gatherer.deployed(service, rows, is_vouched_for=is_vouched_for)
+            holding = Holding(rows.held, override)
+            deployed, is_removed = self._gatherer.deployed(service, rows, holding)
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
             return None
@@ -231,15 +256,16 @@ class Controller:
             rows = self._gatherer.with_load(counted, deployed, deployed.scaling, rows)
         spec = deployed and _in_effect(deployed, rows, ports.clock.now())
         if spec is None and not is_removed:
-            return self._performer.soon() if rows.removal.told_at or is_vouched_for else None
+            self._note_held(service, holding)
+            return self._performer.soon() if rows.removal.told_at or holding.let_go else None
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._gatherer.standbys(counted, deployed, spec, rows))
         pools = self._gatherer.pools(counted, spec, rows)
         # The load balancer of a removed service stays until its replicas have left it.
-        seen = self._gatherer.look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
+        seen = self._gatherer.look(service, spec or rows.document, rows)
         seen = replace(seen, pools=pools, prices=pools.prices)
         now = ports.clock.now()
-        actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
+        actions = _decided(spec, seen, now, holding)
         done.spec, done.seen = spec, seen
         if spec:
             self._reporting.replicas(spec, rows, now)
@@ -254,10 +280,24 @@ class Controller:
             self._probing.probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
             if serving is None and deployed and deployed.scaling and deployed.scaling.ongoing:
                 self._probing.measure(spec, seen, deployed.scaling.ongoing)
+        self._conclude(service, holding, outcome)
         outcome.raise_first()
         counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
         return self._performer.soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
+
+
+def _decided(
+    spec: ServiceSpec | None, seen: Observation, now: datetime, holding: Holding
+) -> Sequence[Action]:
+    """Everything to do; decided once more if an override lets go on what would be held back."""
+
+    def decide(seen: Observation) -> Sequence[Action]:
+        return reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
+
+    actions = decide(seen)
+    held = overridable(actions)
+    return decide(replace(seen, vouched=held)) if holding.lets_go(held) else actions
 
 
 def _in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:

@@ -16,6 +16,8 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement import launching
 from spotrelay.serving import moves, reconcile, rollout, scaling, slots, standby_count, strength
+from spotrelay.serving.actions import HoldBack
+from spotrelay.serving.holding import Holding
 from spotrelay.serving.observation import Observation
 
 ENDED_LOOKED_AT = 100
@@ -29,10 +31,11 @@ class Gatherer:
         self._ports = ports
         self._reporting = reporting
 
-    def deployed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+    def deployed(self, service: str, rows: Rows, holding: Holding) -> tuple[ServiceSpec | None, bool]:
         """The service file's document, and whether the service's stack is gone for certain.
 
-        A document that is missing or can't be read ends nothing: then the last one counts.
+        A document that is missing or can't be read ends nothing: then the last one counts. So it does if
+        the document is missing without a sign, or names another target group, and no override says so.
 
         Raises:
             OtherControlPlane: see `ports.Services.get`.
@@ -47,17 +50,18 @@ class Gatherer:
             self._note_presence(service, rows)
             return kept, False
         if spec is None:
-            return self._missed(service, rows, is_vouched_for=is_vouched_for)
+            return self._missed(service, rows, holding)
         spec = standby_count.with_number_so_far(spec, kept)
         self._note_presence(service, rows)
-        if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
-            self._reporting.held_back(
-                service,
+        if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas:
+            moved = HoldBack(
                 "the last document counts",
                 f"the target group is {spec.target_group_arn} instead of {kept.target_group_arn}, where the"
                 " replicas are registered",
+                then="the deployed one counts, and the replicas are registered in its target group",
             )
-            return kept, False
+            if not self._is_let_go(service, moved, holding):
+                return kept, False
         if spec != kept:
             store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))
         return spec, False
@@ -111,9 +115,7 @@ class Gatherer:
             outcome.note("recall", error)
             return PoolMemory()
 
-    def look(
-        self, service: str, spec: ServiceSpec | None, rows: Rows, *, is_vouched_for: bool
-    ) -> Observation:
+    def look(self, service: str, spec: ServiceSpec | None, rows: Rows) -> Observation:
         """What EC2 and the load balancer show."""
         ports = self._ports
         observed = ports.fleet.observe(service)
@@ -128,7 +130,6 @@ class Gatherer:
             health,
             warned={slot: at for slot, at in said.items() if at},
             spared=frozenset(slot for slot, at in said.items() if at is None),
-            is_vouched_for=is_vouched_for,
         )
         if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
             located = ports.store.locate(strangers)
@@ -152,20 +153,28 @@ class Gatherer:
         if rows.removal != Removal():
             self._ports.store.note_removal(service, Removal())
 
-    def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+    def _is_let_go(self, service: str, held: HoldBack, holding: Holding) -> bool:
+        """Whether an override lets it go on; if not, that is told."""
+        if holding.lets_go([held]):
+            return True
+        self._reporting.held_back(service, held.what, held.why)
+        return False
+
+    def _missed(self, service: str, rows: Rows, holding: Holding) -> tuple[ServiceSpec | None, bool]:
         """What a missing document means: an end only if we were told, and it stays missing."""
-        removal = rows.removal
-        if is_vouched_for and removal.told_at is None:
-            removal = Removal(self._ports.clock.now())
-        if removal.told_at is None:
-            self._reporting.held_back(
-                service,
+        told_at = rows.removal.told_at
+        if told_at is None:
+            kept = HoldBack(
                 "its replicas are kept",
                 "its document is missing, and nothing says that it was removed",
+                then="the service counts as removed: once some more ticks have found no document, its"
+                " replicas are drained and ended",
             )
-            return rows.document, False
-        told_for = self._ports.clock.now() - removal.told_at
-        removal = replace(removal, absent=removal.absent + 1)
+            if not self._is_let_go(service, kept, holding):
+                return rows.document, False
+            told_at = self._ports.clock.now()
+        told_for = self._ports.clock.now() - told_at
+        removal = Removal(told_at, rows.removal.absent + 1)
         if removal.absent > timing.REMOVED_TICKS and told_for >= seconds(timing.REMOVED_AFTER_S):
             return None, True
         self._ports.store.note_removal(service, removal)

@@ -66,7 +66,7 @@ class Intake:
             case TickKind.REMOVED:
                 self.controller.note_removal(tick.service)
             case TickKind.OVERRIDE:
-                self.controller.tick(tick.service, is_vouched_for=True)
+                self.controller.tick(tick.service, override=tick.override)
 
     def _signal(self, body: str) -> Signal | None:
         """The signal in a message. Whatever else is in it is this message's trouble, and no other's."""

@@ -18,6 +18,7 @@ from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.placement.plan import eligible_pools
 from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
+from spotrelay.serving.holding import Holding
 from spotrelay.serving.news import News
 from spotrelay.serving.observation import (
     Observation,
@@ -87,6 +88,22 @@ class Reporting:
             why=why,
             remedy=remedy or f"if that is right: spotrelay override {service}",
         )
+
+    def overridden(self, service: str, holding: Holding) -> None:
+        """Say what became of an override, if there is one."""
+        if holding.let_go:
+            done = [f"{one.what}, because {one.why}" for one in holding.let_go]
+            self.telemetry.record("overridden", service=service, no_longer=done)
+        if holding.override and holding.why_lapsed:
+            given = holding.override
+            self.telemetry.record(
+                "override_lapsed",
+                service=service,
+                why=holding.why_lapsed,
+                given_at=given.given_at,
+                given_for=sorted(one.what for one in given.held),
+                remedy=f"look again: spotrelay override {service}",
+            )
 
     def standbys(self, service: str, before: int, wanted: StandbyCount) -> None:
         """Say that another number of standbys pays, and why."""

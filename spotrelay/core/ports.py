@@ -23,6 +23,7 @@ from typing import Protocol
 
 from spotrelay.core.answers import Answers
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
@@ -92,7 +93,7 @@ class Store(Protocol):
         ...
 
     def forget(self, service: str) -> None:
-        """Drop the service from `services`, once nothing of it is left, with what was requested and told.
+        """Drop the service from `services`, once nothing of it is left, with all that was noted of it.
 
         Its IDs are never given again.
         """
@@ -133,6 +134,10 @@ class Store(Protocol):
 
         `earlier`: what `Rows.earlier` is to be; None: as it is.
         """
+        ...
+
+    def note_held(self, service: str, held: Held) -> None:
+        """Put on record what is held back, in place of what was. Who has the tick's lease does so."""
         ...
 
     def note_removal(self, service: str, removal: Removal) -> None:
@@ -395,8 +400,8 @@ class Ticker(Protocol):
         """Have somebody look after the delay which warned replicas must leave the rotation by then."""
         ...
 
-    def schedule_override(self, service: str, delay_s: float) -> None:
-        """Have what a person vouched for carried out after the delay."""
+    def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
+        """Have a person's word obeyed after the delay."""
         ...
 
 

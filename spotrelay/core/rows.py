@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Held
 from spotrelay.core.notices import Notice
 from spotrelay.core.replica import Replica
 from spotrelay.core.spec import ServiceSpec
@@ -120,6 +121,8 @@ class Rows:
     """What is asked for instead of the service file's `replicas`, also where it is over by now."""
     told: Told = Told()
     """Only where every replica was read."""
+    held: Held = field(default_factory=Held)
+    """What the last tick held back; only where every replica was read."""
 
 
 @dataclass(frozen=True, slots=True)

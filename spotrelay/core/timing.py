@@ -14,7 +14,7 @@ LEASE_S = 60.0
 """The reconcile function's time-out: a lease outlives its holder by nothing."""
 
 OVERRIDE_AGAIN_S = 5.0
-"""What a person vouched for waits so long when another tick is at work: that takes a second or two."""
+"""A person's word waits so long when another tick is at work, or changed a row first: a second or two."""
 
 ADOPT_AFTER_S = 10.0
 """A launch normally records its instances within a second or two; before that, adopting would race it."""

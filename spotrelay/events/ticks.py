@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
+from spotrelay.core.held import HeldBack, Override, aware
 from spotrelay.core.names import SERVICE_NAME
 
 
@@ -25,7 +27,7 @@ class TickKind(StrEnum):
     REMOVED = "removed"
     """Put on record that the service's stack was removed, and tick."""
     OVERRIDE = "override"
-    """Tick, and carry out what a tick would hold back: a person vouches for what it sees."""
+    """Tick, and carry out what a person was shown to be held back, if that is what is held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,23 @@ class Tick:
     service: str | None
     due: datetime | None = None
     kind: TickKind = TickKind.TICK
+    override: Override = field(default_factory=Override)
+    """What an override is given for."""
 
     def to_json(self) -> str:
         """The message's body."""
         due = self.due and self.due.isoformat()
-        return json.dumps({"service": self.service, "due": due, "kind": self.kind.value})
+        body: dict[str, Any] = {"service": self.service, "due": due, "kind": self.kind.value}
+        if self.override.given_at is not None:
+            held = sorted(self.override.held, key=lambda held: held.what)
+            body["given_at"] = self.override.given_at.isoformat()
+            body["held"] = [one.to_values() for one in held]
+        return json.dumps(body)
 
 
 # {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00", "kind": "tick"}; due may be null, and due
-#  and kind missing
+#  and kind missing; of an override also
+#  {"given_at": "2026-11-24T07:00:00+00:00", "held": [{"what": "…", "why": "…", "then": "…", "since": "…"}]}
 # {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
 # {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
 #  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
@@ -68,14 +78,22 @@ def parse_tick(body: str) -> Tick:
                 tick = Tick(detail["name"].rpartition("/")[2], kind=kind)
             case _:
                 due = message.get("due")
-                at = None if due is None else datetime.fromisoformat(due)
-                tick = Tick(message["service"], at, TickKind(message.get("kind", TickKind.TICK)))
+                at = None if due is None else aware(due)
+                kind = TickKind(message.get("kind", TickKind.TICK))
+                override = _override(message) if kind is TickKind.OVERRIDE else Override()
+                tick = Tick(message["service"], at, kind, override)
     # RecursionError: JSON as deep as Python's stack.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error
     # The name becomes part of keys and of a parameter's name, which AWS would refuse at each attempt.
     if not isinstance(tick.service, str) or not re.fullmatch(SERVICE_NAME, tick.service):
         raise MalformedTickError(f"a tick names its service, this one doesn't: {body[:200]}")
-    if tick.due is not None and tick.due.tzinfo is None:
-        raise MalformedTickError(f"the time of a tick has a zone, this one hasn't: {body[:200]}")
     return tick
+
+
+def _override(message: dict[str, Any]) -> Override:
+    """What an override is given for. One of before 2026-11-24 doesn't say it."""
+    if "held" not in message:
+        return Override()
+    held = frozenset(HeldBack.of(values) for values in message["held"])
+    return Override(held, aware(message["given_at"]))

@@ -16,7 +16,9 @@ from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
+from spotrelay.core.held import Override
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
+from spotrelay.events.ticks import Tick, TickKind
 
 
 class UnreadableControlPlaneError(Exception):
@@ -96,7 +98,17 @@ class ControlPlane:
         Raises:
             BotoCoreError, ClientError: it couldn't be sent.
         """
-        body = json.dumps({"service": service, "kind": kind})
+        self._send(json.dumps({"service": service, "kind": kind}))
+
+    def override(self, service: str, override: Override) -> None:
+        """Send a person's word for what is held back of the service to the tick queue.
+
+        Raises:
+            BotoCoreError, ClientError: it couldn't be sent.
+        """
+        self._send(Tick(service, kind=TickKind.OVERRIDE, override=override).to_json())
+
+    def _send(self, body: str) -> None:
         self._clients.sqs.send_message(QueueUrl=self._tick_queue_url, MessageBody=body)
 
 

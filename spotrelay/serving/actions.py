@@ -424,7 +424,9 @@ class HoldBack(_Step):
     """What isn't done, and to whom."""
     why: str
     remedy: str = ""
-    """What a person can do about it; empty: tell the controller to go on, see `Controller.tick`."""
+    """What a person can do about it; empty: tell the controller to go on, see `holding`."""
+    then: str = ""
+    """What is done once a person says so; empty: nothing that would be for them to say."""
 
 
 @dataclass(frozen=True, slots=True)

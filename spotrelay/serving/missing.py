@@ -25,6 +25,9 @@ from spotrelay.serving import rotation
 from spotrelay.serving.actions import Drain, End, HoldBack, MarkReady, NoteHealth, NoteMissing
 from spotrelay.serving.observation import Observation
 
+COUNTS_AS_GONE = "it counts as gone: it leaves the rotation, and is replaced if it is needed"
+"""What an override lets happen to one that doesn't leave already."""
+
 
 def found(seen: Observation, now: datetime) -> set[int]:
     """The replicas whose instance EC2 doesn't show, and should; a standby's is needed by nobody."""
@@ -47,16 +50,21 @@ def decide(
     """
     health = seen.health.get(replica.instance_id or "")
     is_taken = replica.warned_at is not None and now >= rotation.ends_at(replica.warned_at)
-    if is_taken or seen.is_vouched_for:
+    why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
+    kept = HoldBack(
+        f"replica {replica.id} is kept",
+        f"EC2 doesn't show {replica.instance_id}, {why}",
+        then="it counts as ended" if replica.state is ReplicaState.DRAINING else COUNTS_AS_GONE,
+    )
+    if is_taken or (why and seen.is_vouched_for(kept)):
         yield _gone(replica)
         return
     if replica.state is ReplicaState.READY:
         yield from health_noted(replica, health, now)
     elif replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
         yield MarkReady(replica)
-    why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
     if why:
-        yield HoldBack(f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, {why}")
+        yield kept
     else:
         yield from once_certain(replica, now)
 

@@ -14,6 +14,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.serving.actions import HoldBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Observation:
     """Of the instances that no row has, what those in rotation are registered with."""
     of_ended: Collection[str] = frozenset()
     """Of those, the ones whose replica has ended: it had drained."""
-    is_vouched_for: bool = False
-    """Whether a person says that it is right, however strange it looks."""
+    vouched: Collection[HoldBack] = frozenset()
+    """What isn't held back, because a person says that it is true."""
     ended_id: int = 0
     """The highest ID of the replicas that ended, where the rows say that there never was one."""
     prices: Mapping[Offering, float] = field(default_factory=dict)
@@ -82,6 +83,10 @@ class Observation:
             and self.health.get(other.instance_id or "") is TargetState.HEALTHY
             for other in self.rows.replicas.values()
         )
+
+    def is_vouched_for(self, held: HoldBack) -> bool:
+        """Whether a person says that this is true, however strange it looks."""
+        return held in self.vouched
 
     def with_rows(self, rows: Rows) -> Observation:
         """The same world, with rows as a stage would leave them."""

@@ -98,7 +98,8 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
         if action is not None:
             yield action
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
-    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, seen.spared):
+    said: dict[str, datetime | None] = {**dict.fromkeys(seen.spared), **seen.warned}
+    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, said):
         yield leave(replica)
 
 
@@ -482,8 +483,9 @@ def _for_unowned(
             continue
         if spec is None or not is_in_rotation:
             # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
-            if is_blind and not seen.is_vouched_for and instance.id not in seen.of_ended:
-                yield HoldBack(f"{instance.id} is left alone", blind)
+            left = HoldBack(f"{instance.id} is left alone", blind, then="it is drained and terminated")
+            if is_blind and instance.id not in seen.of_ended and not seen.is_vouched_for(left):
+                yield left
             else:
                 yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
             continue

@@ -9,8 +9,9 @@ a cut answer is better than every request refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, TargetState
@@ -22,6 +23,9 @@ from spotrelay.serving.observation import Observation
 
 WARNED = "interruption warning"
 """Why a replica is replaced that EC2 takes back."""
+
+NOTHING: Mapping[str, datetime | None] = MappingProxyType({})
+"""EC2 wasn't asked."""
 
 OTHERS_SERVE = "came back, and others serve again"
 """Why one leaves again that came back."""
@@ -87,20 +91,26 @@ def may_leave(
 
 
 def leaving(
-    spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime, spared: Collection[str] = ()
+    spec: ServiceSpec,
+    rows: Rows,
+    gone: Collection[int],
+    now: datetime,
+    said: Mapping[str, datetime | None] = NOTHING,
 ) -> Iterator[Replica]:
     """Of those that serve on, the ones whose time has come, and of those that came back, who isn't needed.
 
-    `gone` are lost, whatever their row says; `spared` are the instances that EC2 says it doesn't take back.
+    `gone` are lost, whatever their row says. `said`: of instances, when EC2 warned them by what it says now.
+    None: it doesn't take them back, though it warned them.
     """
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
     last = last_there(there)
     for replica in there:
         if replica.warned_at and may_serve_on(replica):
-            is_spared = replica.instance_id in spared
-            is_last = replica is last
-            if may_leave(spec, replica.warned_at, staying, now, is_last=is_last, is_spared=is_spared):
+            at = said.get(replica.instance_id or "", replica.warned_at)
+            # EC2 may have taken the warning back, and warned it once more since.
+            warned_at = max(replica.warned_at, at or replica.warned_at)
+            if may_leave(spec, warned_at, staying, now, is_last=replica is last, is_spared=at is None):
                 yield replica
     extra = staying - spec.replicas
     for replica in there:

@@ -1,4 +1,4 @@
-"""`spotrelay override` and `spotrelay retire`, as an operator meets them."""
+"""`spotrelay retire`, as an operator meets it, and what every command says that can't go on."""
 
 from __future__ import annotations
 
@@ -88,14 +88,6 @@ def run(command: str, *arguments: str, answer: str | None = None) -> tuple[int, 
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_an_override_is_announced_confirmed_and_told(region: Region) -> None:
-    """The operator reads what will happen, says yes, and the control plane gets the message."""
-    code, out, err = run("override", "chat", "--region", REGION, answer="y\n")
-    assert (code, err) == (0, "")
-    assert "will now carry out what it holds back for chat" in out
-    assert region.told() == [{"service": "chat", "kind": "override"}]
-
-
 def test_a_removed_service_is_told_to_be_gone(region: Region) -> None:
     """Of a service without a document the control plane hears that its stack is gone."""
     region.ssm.delete_parameter(Name=service_parameter("chat"))
@@ -116,13 +108,10 @@ def test_a_deployed_service_is_not_retired(region: Region) -> None:
     assert region.told() == []
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "answer"),
-    [("override", "chat", "\n"), ("override", "chat", ""), ("retire", "gone", "n\n")],
-)
-def test_nothing_is_told_without_a_yes(region: Region, command: str, name: str, answer: str) -> None:
+@pytest.mark.parametrize("answer", ["\n", "", "n\n"])
+def test_nothing_is_told_without_a_yes(region: Region, answer: str) -> None:
     """A mere Enter, a closed standard input and a no leave everything as it is."""
-    code, _, err = run(command, name, "--region", REGION, answer=answer)
+    code, _, err = run("retire", "gone", "--region", REGION, answer=answer)
     assert code == 1
     assert "Aborted" in err
     assert region.told() == []
@@ -131,17 +120,10 @@ def test_nothing_is_told_without_a_yes(region: Region, command: str, name: str, 
 def test_the_region_may_come_from_the_configuration(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --region it is the one that AWS's own tools would use, and the operator reads which."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    code, out, _ = run("override", "chat", "--yes")
+    code, out, _ = run("retire", "gone", "--yes")
     assert code == 0
     assert "The control plane of us-east-1" in out
     assert len(region.told()) == 1
-
-
-def test_an_unknown_service_is_a_warning(region: Region) -> None:
-    """A service that isn't deployed may still have replicas that are held back, so it is only said."""
-    code, _, err = run("override", "chta", "--region", REGION, "--yes")
-    assert (code, err) == (0, "warning: no service chta is deployed in us-east-1\n")
-    assert region.told() == [{"service": "chta", "kind": "override"}]
 
 
 def test_a_name_that_no_service_has_is_refused(region: Region) -> None:

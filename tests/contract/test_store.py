@@ -11,6 +11,7 @@ import pytest
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import (
     Cause,
@@ -317,6 +318,21 @@ def test_what_was_told_comes_back_as_written(store: Store) -> None:
     assert store.load("demo").told == Told(2, 18)
     store.forget("demo")
     assert store.load("demo").told == Told()
+
+
+def test_what_is_held_back_comes_back_as_written(store: Store) -> None:
+    """Only who reads all of a service sees it; it is replaced whole, and goes with the service."""
+    back = HeldBack('replica 7 is "kept"', "EC2 doesn't show it", "it goes", NOW + seconds(1 / 7))
+    held = Held((back,), Answer(NOW, ("replica 3 is kept",), "it wasn't given for this"))
+    store.note_held("demo", held)
+    assert store.load("demo").held == held
+    assert store.read("demo", {1}).held == Held()
+    for other in (Held((), held.answer), Held((back, replace(back, what="another"))), Held()):
+        store.note_held("demo", other)
+        assert store.load("demo").held == other
+    store.note_held("demo", held)
+    store.forget("demo")
+    assert store.load("demo").held == Held()
 
 
 def test_an_ended_row_changes_no_more(store: Store) -> None:

@@ -16,6 +16,7 @@ from moto import mock_aws
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
@@ -139,6 +140,12 @@ class Stores(RuleBasedStateMachine):
     def note_removal(self, removal: Removal) -> None:
         """What speaks for it that the service was removed."""
         self._both(lambda store: store.note_removal(SERVICE, removal))
+
+    @rule(what=st.sampled_from(("replica 1 is kept", "its replicas are kept")), is_answered=st.booleans())
+    def note_held(self, what: str, is_answered: bool) -> None:
+        """What is held back, and perhaps what became of an override."""
+        held = Held((HeldBack(what, "why", "then", NOW),), Answer(NOW) if is_answered else None)
+        self._both(lambda store: store.note_held(SERVICE, held))
 
     @rule(request=st.none() | st.builds(ScaleRequest, st.integers(0, 3), MOMENTS))
     def note_request(self, request: ScaleRequest | None) -> None:

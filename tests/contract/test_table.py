@@ -15,6 +15,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
+from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.names import TABLE_TTL
 from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
 from spotrelay.core.ports import Conflict, Denied, Throttled, Unavailable
@@ -415,6 +416,17 @@ def test_a_document_of_another_schema_is_none(table: Table) -> None:
     table.write(Update(items.document_key("demo"), later))
     assert store.document("demo") is None
     assert store.load("demo") == Rows(1, is_whole=True, replicas={1: rows[0]})
+
+
+def test_what_is_held_back_can_be_asked_for_by_itself(table: Table) -> None:
+    """As the command asks that shows it: one item, and nothing else; a later version's says nothing."""
+    store = DynamoStore(table)
+    assert store.held("demo") == Held()
+    held = Held((HeldBack("replica 7 is kept", "why", "then", NOW),), Answer(NOW))
+    store.note_held("demo", held)
+    assert store.held("demo") == held == store.load("demo").held
+    table.write(Update(items.held_key("demo"), {"schema": items.SCHEMA + 1, "held": "[]"}))
+    assert store.held("demo") == store.load("demo").held == Held()
 
 
 def test_a_document_and_a_removal_leave_each_other_alone(table: Table) -> None:

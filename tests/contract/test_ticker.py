@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.ticker import SqsTicker
+from spotrelay.core.held import HeldBack, Override
 from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
 from tests.contract.rows import NOW
 
@@ -43,13 +45,23 @@ def test_what_is_no_tick_arrives_as_sent(aws: Clients) -> None:
     ticker = SqsTicker(aws, url)
     for schedule, kind in (
         (ticker.schedule_leave, TickKind.LEAVE),
-        (ticker.schedule_override, TickKind.OVERRIDE),
+        (partial(ticker.schedule_override, override=Override()), TickKind.OVERRIDE),
     ):
-        schedule("demo", 0)
+        schedule("demo", delay_s=0)
         (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
         aws.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         assert json.loads(message["Body"]) == {"service": "demo", "due": None, "kind": kind}
         assert parse_tick(message["Body"]) == Tick("demo", kind=kind)
+
+
+def test_what_an_override_is_given_for_arrives_as_sent(aws: Clients) -> None:
+    """An override that has to wait is sent again with all that it was given for, to the microsecond."""
+    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
+    held = {HeldBack(f"replica {n} is kept", 'EC2 "shows" it not', "it goes", DUE) for n in range(3)}
+    given = Override(frozenset(held), DUE)
+    SqsTicker(aws, url).schedule_override("demo", given, 0)
+    (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
+    assert parse_tick(message["Body"]) == Tick("demo", kind=TickKind.OVERRIDE, override=given)
 
 
 @pytest.mark.parametrize("kind", TickKind)
@@ -110,7 +122,7 @@ def test_delays_of_a_look_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s
     for _ in range(2):
         sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
     SqsTicker(clients, QUEUE).schedule_leave("demo", delay_s)
-    SqsTicker(clients, QUEUE).schedule_override("demo", delay_s)
+    SqsTicker(clients, QUEUE).schedule_override("demo", Override(), delay_s)
 
 
 @pytest.mark.parametrize(

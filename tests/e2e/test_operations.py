@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lab.local.environment import REGION
 from spotrelay.cli.app import app
 from spotrelay.core import timing
-from spotrelay.core.names import Metric
+from spotrelay.core.names import TAG_SERVICE, Metric
 from spotrelay.core.replica import ReplicaState
 from tests.e2e.conftest import WARNING_S, Rescaled
 from tests.e2e.stand import SERVICE, WITHIN_S, Stand
@@ -20,6 +20,16 @@ LOOKED_AT_S = 36.0
 
 SPARED_ENDS_S = WARNING_S + timing.RECLAIM_GRACE_S + WITHIN_S
 """From a warning until its instance, which EC2 hasn't taken, is gone."""
+
+
+def _act_as(stand: Stand, monkeypatch: pytest.MonkeyPatch, name: str, *rights: str) -> None:
+    """Have commands run as a person who has these rights."""
+    keys = stand.assume(name, *rights).get_credentials()
+    assert keys is not None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", stand.cloud.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(keys.access_key))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(keys.secret_key))
+    monkeypatch.setenv("AWS_SESSION_TOKEN", str(keys.token))
 
 
 def test_a_throttled_launch_is_made_up_for(stand: Stand) -> None:
@@ -49,12 +59,7 @@ def test_an_operator_asks_for_fewer_replicas_for_a_while(
 ) -> None:
     """`spotrelay scale`, with no more rights than docs/commands.md lists; the file's number comes back."""
     rights = ("ssm:GetParameters", "sqs:SendMessage", "dynamodb:BatchGetItem", "dynamodb:UpdateItem")
-    keys = stand.assume("scales", *rights).get_credentials()
-    assert keys is not None
-    monkeypatch.setenv("AWS_ENDPOINT_URL", stand.cloud.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(keys.access_key))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(keys.secret_key))
-    monkeypatch.setenv("AWS_SESSION_TOKEN", str(keys.token))
+    _act_as(stand, monkeypatch, "scales", *rights)
 
     def scale(*arguments: str) -> str:
         done = CliRunner().invoke(app, ["scale", SERVICE, *arguments, "--region", REGION])
@@ -68,6 +73,27 @@ def test_an_operator_asks_for_fewer_replicas_for_a_while(
     assert "(operator)" in scale()
     assert scale("--reset") == f"{SERVICE}: {replicas} replicas, as the service file says\n"
     assert max(stand.whole(replicas).replicas) == max(fewer.replicas) + 1
+
+
+def test_an_operator_says_that_an_instance_is_gone(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spotrelay override`, with no more rights than docs/commands.md lists: it goes, and no other does."""
+    gone, *others = stand.watch.look().ready
+    assert gone.instance_id
+    ec2 = stand.operator.session.client("ec2")
+    tag = {"Key": TAG_SERVICE, "Value": SERVICE}
+    ec2.delete_tags(Resources=[gone.instance_id], Tags=[tag])
+    _act_as(stand, monkeypatch, "overrides", "ssm:GetParameters", "sqs:SendMessage", "dynamodb:GetItem")
+    arguments = ["override", SERVICE, "--region", REGION, "--yes"]
+    give_up_at_s = time.monotonic() + WITHIN_S
+    while (done := CliRunner().invoke(app, arguments)).exit_code and time.monotonic() < give_up_at_s:
+        assert "nothing is held back" in done.output
+        time.sleep(1)
+    assert f"Carried out; no longer: replica {gone.id} is kept" in done.output
+    stand.until_state(gone.id, ReplicaState.DRAINING)
+    ec2.create_tags(Resources=[gone.instance_id], Tags=[tag])
+    stand.until_state(gone.id, ReplicaState.TERMINATED)
+    seen = stand.whole(stand.spec.replicas)
+    assert {r.id for r in others} <= {r.id for r in seen.ready}
 
 
 @pytest.mark.slow

@@ -426,8 +426,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "the-last-moment-is-the-last-word",
         "control.controller",
-        old='        return {last.instance_id or ""} if None in said.values() else ()\n',
-        new="        return ()\n",
+        old='        return {last.instance_id or "": said[instance_id]} if instance_id in said else {}\n',
+        new="        return {}\n",
         wrong="the last one leaves though EC2 has taken its warning back",
     ),
     HandMade(
@@ -448,8 +448,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-missing-document-is-a-removal",
         "control.gathering",
-        old="        if removal.told_at is None:\n",
-        new="        if False:\n",
+        old="            if not self._is_let_go(service, kept, holding):\n",
+        new="            if False:\n",
         wrong="a parameter that is hidden for a moment ends the service",
     ),
     HandMade(

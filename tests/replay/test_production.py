@@ -14,6 +14,7 @@ from lab.replay.run import run
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
 from lab.sim.gate import at
+from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
@@ -250,7 +251,7 @@ def test_what_is_no_tick_is_a_message_of_its_own() -> None:
     sent: list[tuple[Tick, float]] = []
     ticker = ReplayTicker(lambda body, delay_s: sent.append((parse_tick(body), delay_s)))
     ticker.schedule_leave("x", 68.2)
-    ticker.schedule_override("x", 5)
+    ticker.schedule_override("x", Override(), 5)
     assert sent == [(Tick("x", kind=TickKind.LEAVE), 69), (Tick("x", kind=TickKind.OVERRIDE), 5)]
 
 

@@ -22,6 +22,7 @@ from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.core import desired, timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
+from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
@@ -46,6 +47,7 @@ from spotrelay.placement import plan as placement
 from spotrelay.serving import (
     changes,
     failures,
+    holding,
     interruption,
     missing,
     moves,
@@ -66,6 +68,7 @@ from spotrelay.serving.actions import (
     Action,
     CloseIntent,
     Drain,
+    HoldBack,
     NoteSilence,
     Replace,
     Request,
@@ -74,6 +77,7 @@ from spotrelay.serving.actions import (
     StopInstance,
     Terminate,
 )
+from spotrelay.serving.holding import Holding
 from spotrelay.serving.observation import Observation
 from spotrelay.serving.reconcile import Stage
 
@@ -186,6 +190,9 @@ _missing = strength._missing
 _probe = Probing.probe
 _as_it_should_be = standby._as_it_should_be
 _unowned = reconcile.unowned
+_lapsed = holding.lapsed
+_record = holding.Holding.record
+_decided = controller._decided
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -321,10 +328,10 @@ def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 
 
-@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS, replicas=1)
-def nobody_asks_before_the_last_one_leaves(*args: Any) -> Collection[str]:
+@mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, replicas=1)
+def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime | None]:
     """The last one leaves at its last moment, though EC2 has taken its warning back."""
-    return ()
+    return {}
 
 
 @mistake(
@@ -1268,6 +1275,57 @@ def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) ->
 def refused_moves_wait(*args: Any) -> list[Action]:
     """A move that EC2 refused is tried again and again."""
     return []
+
+
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+def an_override_vouches_for_all_that_its_tick_sees(*_: object) -> str:
+    """Whatever is held back goes on, whoever was shown what."""
+    return ""
+
+
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+def an_override_that_says_nothing_is_for_everything(
+    override: Override, before: Held, held: Sequence[HoldBack]
+) -> str:
+    """A command of before, which doesn't say what it is given for, vouches for all as it did then."""
+    return _lapsed(override, before, held) if override.held else ""
+
+
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+def an_override_outlives_its_matter(override: Override, before: Held, held: Sequence[HoldBack]) -> str:
+    """What looks the same as what was shown is taken for it, also if it was over in between."""
+    shown = {(one.what, one.why) for one in override.held}
+    return "" if shown >= {(one.what, one.why) for one in held} else _lapsed(override, before, held)
+
+
+@mistake(controller, "_decided", Rule.OVERRIDE_BOUND)
+def an_override_is_carried_out_among_others(
+    spec: ServiceSpec | None, seen: Observation, now: datetime, ruling: Holding
+) -> Sequence[Action]:
+    """More is held back than was shown: what was shown goes on all the same."""
+    held = holding.overridable(_decided(spec, seen, now, Holding(ruling.before)))
+    shown = {one.what for one in ruling.override.held} if ruling.override else set()
+    its = [one for one in held if one.what in shown and holding._on_record(one, ruling.before)]
+    is_more = 0 < len(its) < len(held)
+    return _decided(spec, replace(seen, vouched=its) if is_more else seen, now, ruling)
+
+
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+def no_override_is_carried_out(*_: object) -> str:
+    """Everything is held back, whoever says that it is true."""
+    return "nobody is believed"
+
+
+@mistake(holding.Holding, "record", Rule.HELD_ON_RECORD)
+def what_was_held_back_stays_on_record(self: Holding, now: datetime) -> Held:
+    """An operator is shown what was over long ago."""
+    held = _record(self, now)
+    return replace(held, back=tuple({*self.before.back, *held.back}))
+
+
+@mistake(holding, "_on_record", Rule.HELD_ON_RECORD)
+def what_is_held_back_is_new_at_each_tick(*_: object) -> None:
+    """It isn't known since when: each tick writes it again, and no override finds what it is given for."""
 
 
 MISTAKES += [

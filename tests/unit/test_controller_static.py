@@ -34,6 +34,7 @@ from tests.unit.worlds import (
     settle,
     table,
     warn,
+    word,
     world_of,
 )
 
@@ -299,7 +300,7 @@ def test_an_operator_can_say_that_it_is_right() -> None:
     world.fleet.instances.clear()
     controller.tick("demo")
     assert counted(world) == [1, 2, 3]
-    controller.tick("demo", is_vouched_for=True)
+    controller.tick("demo", override=word(world))
     assert counted(world) == [4, 5, 6]
 
 
@@ -409,7 +410,8 @@ def test_another_target_group_is_followed_once_it_is_vouched_for() -> None:
     """A person says that it is right; from then on it is the document that counts."""
     world, controller = serving()
     elsewhere(world)
-    controller.tick("demo", is_vouched_for=True)
+    controller.tick("demo")
+    controller.tick("demo", override=word(world))
     assert world.store.document("demo") == world.services.specs["demo"]
 
 
@@ -512,7 +514,8 @@ def test_an_operator_can_end_a_service_without_the_event() -> None:
     """The override says that it was removed; it is found gone as often as ever."""
     world, controller = serving()
     del world.services.specs["demo"]
-    controller.tick("demo", is_vouched_for=True)
+    controller.tick("demo")
+    controller.tick("demo", override=word(world))
     assert len(active(world)) == 3
     ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
@@ -521,11 +524,13 @@ def test_an_operator_can_end_a_service_without_the_event() -> None:
 def test_to_say_a_removal_twice_delays_nothing() -> None:
     """The override of a removal that is on record already begins no new count of absent ticks."""
     world, controller = serving()
-    controller.note_removal("demo")
     del world.services.specs["demo"]
+    controller.tick("demo")
+    said = word(world)
+    controller.note_removal("demo")
     ticks(world, controller, timing.REMOVED_TICKS)
     world.clock.advance(timing.REMOVED_AFTER_S - timing.REMOVED_TICKS * timing.TICK_IN_TRANSITION_S)
-    controller.tick("demo", is_vouched_for=True)
+    controller.tick("demo", override=said)
     assert active(world) == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spotrelay.core import timing
+from spotrelay.core.held import Override
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Conflict, Denied, Unavailable
 from spotrelay.core.spec import OnWarning, ReadinessProbe
@@ -79,6 +80,7 @@ def test_an_override_comes_again_while_another_tick_is_at_work() -> None:
     world, controller = serving()
     world.store.acquire("demo", "another", world.clock.now(), timing.LEASE_S)
     controller.tick("demo")
-    controller.tick("demo", is_vouched_for=True)
+    given = Override(given_at=world.clock.now())
+    controller.tick("demo", override=given)
     assert world.calls == ["store.acquire"] * 2 + ["ticker.schedule_override"]
-    assert world.ticker.overrides == [("demo", timing.OVERRIDE_AGAIN_S)]
+    assert world.ticker.overrides == [("demo", given, timing.OVERRIDE_AGAIN_S)]

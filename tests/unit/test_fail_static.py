@@ -34,6 +34,7 @@ from spotrelay.serving.actions import (
     TakeOut,
     Terminate,
 )
+from spotrelay.serving.holding import overridable
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, losing, rows_of, seen_of
@@ -52,6 +53,11 @@ def ours(id_: int, **facts: Any) -> Instance:
 def decide(seen: Observation, spec: ServiceSpec | None = None) -> list[Action]:
     """The tick's decision."""
     return reconcile.decide(spec or demo_spec(), seen, NOW)
+
+
+def vouched_for(seen: Observation, spec: ServiceSpec) -> Observation:
+    """The same, with a person's word for all that is held back."""
+    return replace(seen, vouched=overridable(decide(seen, spec)))
 
 
 def whole(count: int = 3) -> Observation:
@@ -154,9 +160,9 @@ def test_an_orphan_is_not_drained_on_an_answer_that_shows_nothing() -> None:
     one, orphan = demo_spec(replicas=1), ours(7)
     why = "the load balancer doesn't show any instance at all"
     held = [a for a in decide(seen_of(instances=[orphan]), one) if isinstance(a, HoldBack | TakeIn)]
-    assert held == [HoldBack("i-7 is left alone", why)]
+    assert held == [HoldBack("i-7 is left alone", why, then="it is drained and terminated")]
     rising = seen_of(a_replica(1, STARTING), instances=[ours(1), orphan], health={1: UNHEALTHY})
-    vouched = seen_of(instances=[orphan], is_vouched_for=True)
+    vouched = vouched_for(seen_of(instances=[orphan]), one)
     for seen in (rising, vouched):
         assert TakeIn(orphan, DRAINING, reconcile.ORPHAN) in decide(seen, one)
 
@@ -167,9 +173,9 @@ def test_an_orphan_is_not_drained_on_an_answer_that_lacks_our_own() -> None:
     one = demo_spec(replicas=1)
     held = [a for a in decide(seen, one) if isinstance(a, HoldBack | TakeIn)]
     why = "the load balancer doesn't show replica 1 either, which is ready"
-    assert held == [HoldBack("i-7 is left alone", why)]
+    assert held == [HoldBack("i-7 is left alone", why, then="it is drained and terminated")]
     orphan = TakeIn(ours(7), DRAINING, reconcile.ORPHAN)
-    assert orphan in decide(replace(seen, is_vouched_for=True), one)
+    assert orphan in decide(vouched_for(seen, one), one)
     assert orphan in decide(replace(seen, health={"i-1": HEALTHY}), one)
 
 
@@ -301,7 +307,7 @@ def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, belie
     assert gone == (list(ill) if believed else [])
     held = [a for a in actions if isinstance(a, HoldBack)]
     assert len(held) == (0 if believed else missing)
-    vouched = decide(replace(seen, is_vouched_for=True), demo_spec(replicas=replicas))
+    vouched = decide(vouched_for(seen, demo_spec(replicas=replicas)), demo_spec(replicas=replicas))
     assert [a.replica.id for a in vouched if isinstance(a, Drain)] == list(ill)
 
 
@@ -309,7 +315,7 @@ def test_an_empty_answer_removes_nobody() -> None:
     """DescribeInstances shows nothing at all: everything is kept, and told about."""
     seen = whole(5)
     assert [type(a) for a in decide(replace(seen, instances={}), demo_spec(replicas=5))] == [HoldBack] * 5
-    vouched = decide(replace(seen, instances={}, is_vouched_for=True), demo_spec(replicas=5))
+    vouched = decide(vouched_for(replace(seen, instances={}), demo_spec(replicas=5)), demo_spec(replicas=5))
     assert [a.reason for a in vouched if isinstance(a, Drain)] == ["instance gone"] * 5
 
 
@@ -392,7 +398,8 @@ def test_the_last_one_ends_on_a_word_of_ec2_or_the_load_balancer_or_a_person() -
     """EC2 says that it ended, the load balancer that what EC2 doesn't show is ill, or a person says so."""
     row = a_replica(1, READY, missing_since=LONG_AGO, unhealthy_since=LONG_AGO)
     ended = seen_of(row, instances=[ours(1, state=InstanceState.TERMINATED)])
-    for seen in (ended, seen_of(row, health={1: UNHEALTHY}), seen_of(row, is_vouched_for=True)):
+    vouched = vouched_for(seen_of(row), demo_spec(replicas=1))
+    for seen in (ended, seen_of(row, health={1: UNHEALTHY}), vouched):
         assert [a.replica.id for a in decide(seen, demo_spec(replicas=1)) if isinstance(a, Drain)] == [1]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
+from spotrelay.core.held import HeldBack, Override
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
 from spotrelay.events import InterruptionWarning, Signal
@@ -19,6 +20,17 @@ from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 
 AT = datetime(2026, 11, 21, 7, tzinfo=UTC)
+HELD = HeldBack("replica 7 is kept", "EC2 doesn't show it", "it counts as gone", AT)
+ODD_HELD: tuple[object, ...] = (
+    None,
+    7,
+    [7],
+    [{}],
+    [{**HELD.to_values(), "what": 7}],
+    [{**HELD.to_values(), "since": ""}],
+)
+"""What an override can't be given for."""
+
 DEEP = "[" * 100_000
 DEEP_OBJECT = '{"detail":' * 100_000
 LONG = f'{{"source": "aws.ec2", "version": {"9" * 5000}}}'
@@ -38,9 +50,9 @@ class Noted(Controller):
         self._note("handle", *signals)
         return []
 
-    def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
+    def tick(self, service: str, serving: datetime | None = None, override: Override | None = None) -> None:
         """See `Controller.tick`."""
-        self._note("tick", service, serving, is_vouched_for)
+        self._note("tick", service, serving, override)
 
     def tick_all(self) -> None:
         """See `Controller.tick_all`."""
@@ -210,16 +222,20 @@ def test_a_batch_that_failed_as_a_whole_comes_again(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({"service": "demo"}, ("tick", "demo", None, False)),
-        ({"service": "demo", "due": AT.isoformat()}, ("tick", "demo", AT, False)),
-        ({"service": "demo", "due": None, "kind": "tick"}, ("tick", "demo", None, False)),
+        ({"service": "demo"}, ("tick", "demo", None, None)),
+        ({"service": "demo", "due": AT.isoformat()}, ("tick", "demo", AT, None)),
+        ({"service": "demo", "due": None, "kind": "tick"}, ("tick", "demo", None, None)),
         ({"service": "demo", "due": None, "kind": "leave"}, ("leave", "demo")),
         ({"service": "demo", "kind": "removed"}, ("note_removal", "demo")),
-        ({"service": "demo", "kind": "override"}, ("tick", "demo", None, True)),
+        ({"service": "demo", "kind": "override"}, ("tick", "demo", None, Override())),
+        (
+            {"service": "demo", "kind": "override", "given_at": AT.isoformat(), "held": [HELD.to_values()]},
+            ("tick", "demo", None, Override(frozenset({HELD}), AT)),
+        ),
         ({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}, ("tick_all",)),
         (
             {"source": "aws.ssm", "detail": {"operation": "Update", "name": "/spotrelay/services/demo"}},
-            ("tick", "demo", None, False),
+            ("tick", "demo", None, None),
         ),
         (
             {"source": "aws.ssm", "detail": {"operation": "Delete", "name": "/spotrelay/services/demo"}},
@@ -260,6 +276,12 @@ def test_no_kind_is_forgotten(bench: Bench) -> None:
         json.dumps({"service": ["demo"], "kind": "removed"}),
         json.dumps({"service": None, "kind": "removed"}),
         json.dumps({"kind": "override"}),
+        *(
+            json.dumps({"service": "demo", "kind": "override", "given_at": AT.isoformat(), "held": held})
+            for held in ODD_HELD
+        ),
+        json.dumps({"service": "demo", "kind": "override", "held": []}),
+        json.dumps({"service": "demo", "kind": "override", "held": [], "given_at": "2026-11-21T07:00:00"}),
         json.dumps({"service": "../secrets/token"}),
         json.dumps({"service": "demo\n"}),
         json.dumps({"service": "d" * 25}),

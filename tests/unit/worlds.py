@@ -9,6 +9,7 @@ from typing import Any
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -144,6 +145,11 @@ def counted(world: World, service: str = "demo") -> list[int]:
 def rows(world: World, service: str = "demo") -> Rows:
     """What the table says."""
     return world.store.load(service)
+
+
+def word(world: World, service: str = "demo") -> Override:
+    """An operator's, who looks now and says that all that is held back is true."""
+    return Override(frozenset(rows(world, service).held.back), world.clock.now())
 
 
 def table(world: World, service: str = "demo") -> Any:

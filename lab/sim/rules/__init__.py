@@ -73,6 +73,8 @@ class Rule(StrEnum):
         "A service is removed only after its parameter's deletion event (or an operator's command), "
         "and after the parameter was missing for more than three ticks and twenty seconds"
     )
+    HELD_ON_RECORD = "What a tick holds back is on record with the reason, and written only when that changes"
+    OVERRIDE_BOUND = "An override carries out what it was given for and nothing else"
     TICK_AFTER_CHANGE = "After every change, a tick follows within seconds"
     OTHER_CONTROL_PLANE_RESPECTED = "Nothing is changed where another control plane manages the services"
     METRICS_EXACT = "Every metric counts exactly what happened"

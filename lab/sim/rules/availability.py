@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
+from lab.sim.rules.word import let_go, of_replica
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnWarning, ServiceSpec
@@ -30,7 +31,7 @@ def check_rotation_kept(
     """Targets are about to be deregistered: is anybody left who answers, if one of them does?"""
     service, now = spec.service, checker.scheduler.now
     is_wanted = spec.replicas > 0 and spec.on_warning is not OnWarning.LEAVE
-    if not is_wanted or invocation.is_override or service in checker.damaged:
+    if not is_wanted or service in checker.damaged:
         return
     if checker.was_removed(service, invocation.began_at - limits.TIMEOUT_S, now):
         return
@@ -49,6 +50,7 @@ def check_rotation_kept(
         thought = time_of(row.warned_at) if row and row.warned_at and not knows else NEVER
         earliest = min(instance.warned_at, thought) + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
         is_right = now + SKEW_S >= earliest or (row and limits.refuses_for_good(row))
+        is_right = is_right or (row and of_replica(row) in let_go(invocation))
         if instance.is_alive(now) and not is_right:
             checker.report(
                 Rule.SOMEBODY_ANSWERS, f"{instance_id} leaves, whose row is {row}, and no other answers"

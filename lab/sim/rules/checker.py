@@ -15,6 +15,7 @@ from lab.sim.rules import Rule, Violation, limits
 from lab.sim.rules.availability import check_rotation_kept
 from lab.sim.rules.desired import gone_by, in_effect
 from lab.sim.rules.standbys import created_at, is_late
+from lab.sim.rules.word import let_go, of_replica
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
@@ -343,7 +344,7 @@ class Checker:
             if old is None or not old.serves or row.state.is_active:
                 continue
             instance = self.cloud.instances[row.instance_id or ""]
-            if not instance.is_alive(now) or _is_declared_gone(instance, invocation):
+            if not instance.is_alive(now) or _is_declared_gone(row, invocation):
                 continue
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
@@ -687,9 +688,10 @@ def in_force(documents: Documents, service: str, time: float) -> Sequence[Servic
     return documents(service, time - MAX_DOCUMENT_AGE_S) or documents(service, 0.0)
 
 
-def _is_declared_gone(instance: SimInstance, invocation: Invocation) -> bool:
-    """Whether an operator's override says that an instance, which EC2 doesn't show, is gone."""
-    return invocation.is_override and instance.id not in {i.id for i in invocation.observed}
+def _is_declared_gone(row: Replica, invocation: Invocation) -> bool:
+    """Whether an operator's override says that a replica's instance, which EC2 doesn't show, is gone."""
+    is_shown = row.instance_id in {i.id for i in invocation.observed}
+    return not is_shown and of_replica(row) in let_go(invocation)
 
 
 def _is_unready_spot(row: Replica) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.sim.gate import Invocation
-from lab.sim.rules import completeness, replicas, rows
+from lab.sim.rules import completeness, overrides, replicas, rows
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
 from lab.sim.rules.desired import ends_between, gone_by, in_effect
@@ -69,6 +69,8 @@ class InvocationChecker:
         is_whole = came_to_end and not (
             invocation.disturbances or damaged or is_between or invocation.saw_other_control_plane
         )
+        if not damaged and not invocation.saw_other_control_plane:
+            overrides.check(view, is_whole=is_whole)
         if view.is_tick and not damaged:
             self.backoff_checker.check(view, is_whole=is_whole)
         if not is_whole:

@@ -20,6 +20,7 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S, Checker
 from lab.sim.rules.metrics import MetricChecker, after_release, is_about_refused_start, is_mending
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
+from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
@@ -43,6 +44,7 @@ OPTIONAL_CALLS = frozenset(
         Call.OBSERVE_LOAD,
         Call.SET_ASIDE,
         Call.ENDED,
+        Call.NOTE_HELD,
         Call.NOTE_TOLD,
         Call.PUBLISH,
     }
@@ -132,7 +134,7 @@ class MessageChecker:
         self._check_section(invocation, records)
         self._check_after_errors(invocation, records)
         self._check_removal(invocation, records)
-        self.metric_checker.check(invocation, is_whole=error is None, is_override=message.kind == "override")
+        self.metric_checker.check(invocation, is_whole=error is None)
 
     # Messages.
 
@@ -332,7 +334,7 @@ class MessageChecker:
             return
         told_at = rows.removal.told_at
         if told_at is None:
-            is_left_alone = rows.document is None or invocation.is_override
+            is_left_alone = rows.document is None or OF_DOCUMENT in let_go(invocation)
         else:
             left_s = time_of(told_at) + limits.ABSENT_S - records[-1].at
             is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or left_s > SKEW_S
@@ -405,6 +407,8 @@ class _TickMessage:
 
     kind: str
     service: str | None
+    given_for: str = ""
+    """What an override is given for."""
 
     @classmethod
     def of(cls, body: str) -> _TickMessage:
@@ -417,7 +421,7 @@ class _TickMessage:
                 kind = "removed" if detail["operation"] == "Delete" else "tick"
                 return cls(kind, detail["name"].rpartition("/")[2])
             case _:
-                return cls(message["kind"], message["service"])
+                return cls(message["kind"], message["service"], json.dumps(message.get("held")))
 
 
 def _sections(records: Sequence[CallRecord]) -> Iterator[Sequence[CallRecord]]:

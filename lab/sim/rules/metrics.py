@@ -21,6 +21,7 @@ from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect
 from lab.sim.rules.standbys import got_instance_of_another
+from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
@@ -119,7 +120,6 @@ class MetricChecker:
         ignored: int = 0,
         malformed: int = 0,
         is_whole: bool = True,
-        is_override: bool = False,
     ) -> None:
         """Check an invocation that ended without being killed. `is_whole`: it raised nothing either."""
         bounds = MetricBounds()
@@ -135,7 +135,7 @@ class MetricChecker:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
                 bounds.add(Metric.HELD_BACK, None)
         if not is_signals:
-            self._add_tick(invocation, bounds, is_whole=is_whole, is_override=is_override)
+            self._add_tick(invocation, bounds, is_whole=is_whole)
             self._add_told(invocation, bounds)
         self._compare(invocation, bounds)
         # A warning is one of each replica that the instance hosts.
@@ -163,9 +163,7 @@ class MetricChecker:
                 wanted = f"{least}" if least == most else f"{least} to {most}"
                 self._report(invocation, f"{metric} of {service} is {total:g}, not {wanted}")
 
-    def _add_tick(
-        self, invocation: Invocation, bounds: MetricBounds, *, is_whole: bool, is_override: bool
-    ) -> None:
+    def _add_tick(self, invocation: Invocation, bounds: MetricBounds, *, is_whole: bool) -> None:
         """Add what a tick must count of the service as it found it."""
         records = invocation.calls
         if len(records) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
@@ -177,10 +175,10 @@ class MetricChecker:
         got = first(records, Call.GET)
         is_missing = got is None and _has(records, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
-        if is_missing and rows.removal.told_at is None and not is_override:
+        if is_missing and rows.removal.told_at is None and OF_DOCUMENT not in let_go(invocation):
             bounds.add(Metric.HELD_BACK, None)
         spec = got if isinstance(got, ServiceSpec) else rows.document
-        if isinstance(got, ServiceSpec) and rows.document and not is_override:
+        if isinstance(got, ServiceSpec) and rows.document:
             is_moved = got.target_group_arn != rows.document.target_group_arn
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
                 bounds.add(Metric.HELD_BACK, None)
@@ -193,7 +191,7 @@ class MetricChecker:
             if has_stopped_short(spec, rows):
                 bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)
         if _has(records, Call.OBSERVE):
-            held = self._held_back(invocation, rows, is_override=is_override or is_removed)
+            held = self._held_back(invocation, rows, is_removed=is_removed)
             # A forgotten service has no instances, whatever tags say.
             is_certain = is_whole and not _has(records, Call.FORGET)
             bounds.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
@@ -340,7 +338,7 @@ class MetricChecker:
         if len(waits) != len(wanted) or any(abs(a - b) > 1 for a, b in zip(waits, wanted, strict=True)):
             self._report(invocation, f"replacements came after {waits} ms, not {wanted}")
 
-    def _held_back(self, invocation: Invocation, rows: Rows, *, is_override: bool) -> tuple[int, int]:
+    def _held_back(self, invocation: Invocation, rows: Rows, *, is_removed: bool) -> tuple[int, int]:
         """How many observations must be held back, and how many may be."""
         records = invocation.calls
         health = _last(records, Call.HEALTH)
@@ -364,7 +362,7 @@ class MetricChecker:
         # What was created while the rows were read nobody knows yet: its instances are strangers, too.
         known = {r.instance_id for r in rows.replicas.values() if r.id <= rows.highest_id}
         strangers = [i for i in invocation.observed if i.id not in known and i.state not in ENDING_STATES]
-        if is_override:
+        if is_removed:
             return len(certain), len(strangers)
         answering = [
             r
@@ -373,7 +371,9 @@ class MetricChecker:
             and (r.warned_at is None or now < time_of(r.warned_at) + limits.WARNING_S - 2 * MAX_SKEW_S)
             and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
-        return len(certain) + len(answering), len(strangers) + len(unseen)
+        # `overrides` has it exactly.
+        least = 0 if let_go(invocation) else len(answering)
+        return len(certain) + least, len(strangers) + len(unseen)
 
     def _check_durations(
         self, invocation: Invocation, warnings: Sequence[SimSignal], located: dict[str, tuple[str, int]]

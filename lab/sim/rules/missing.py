@@ -8,6 +8,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, answers
+from lab.sim.rules.word import let_go, of_replica
 from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 
@@ -31,7 +32,7 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
     is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
     if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
-    if view.invocation.is_override or is_taken:
+    if is_taken or of_replica(row) in let_go(view.invocation):
         return
     if is_alone(view, old):
         view.report(Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers")

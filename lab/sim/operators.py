@@ -1,0 +1,121 @@
+"""Operators who are shown what is held back, and say that it is true.
+
+They are right when they look: nobody confirms what an answer shows that is wrong just then. By the time that
+their word arrives, something else may be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from lab.sim import damage
+from lab.sim.faults import OF_HELD, PAIRS, Pair
+from lab.sim.gate import at
+from lab.sim.rules.word import OF_DOCUMENT
+from spotrelay.core.held import HeldBack, Override
+from spotrelay.events.ticks import Tick, TickKind
+
+if TYPE_CHECKING:
+    from lab.sim.world import SimWorld
+
+TARGETED = 0.05
+"""The share of runs that are about the record of what is held back."""
+
+SHARE = 0.1
+"""The share of the other runs with an operator who overrides, beside those that draw that misfortune."""
+
+LOOKS_AGAIN_S = (3.0, 15.0)
+"""How long an operator waits where nothing is held back yet: the alarm takes a while, too."""
+
+THINKS_S = (0.5, 30.0)
+"""How long they think about it: some ticks."""
+
+CHANGES = 0.6
+"""How often something else happens meanwhile."""
+
+OF_BEFORE = 0.15
+"""How often they use a command of before 2026-11-24, which doesn't say what it is given for."""
+
+_PAIRS = tuple(pair for pair in PAIRS if pair[0] in OF_HELD)
+
+
+def target(seed: int) -> Pair | None:
+    """The call and fault that a run is about, if that is of what is held back."""
+    random = Random(f"{seed}-held")  # noqa: S311 - to be repeated
+    return _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
+
+
+def looks(seed: int) -> bool:
+    """Whether a run has an operator who overrides, whatever else it draws."""
+    return Random(f"{seed}-operators").random() < SHARE  # noqa: S311 - to be repeated
+
+
+def override(world: SimWorld, service: str) -> None:
+    """An operator looks until something is held back, thinks about it, and says that it is true."""
+    # A generator of their own: the rest of the run doesn't depend on them.
+    own = Random(f"{world.scenario.seed}-{world.scheduler.now}-operator")  # noqa: S311 - to be repeated
+    _look(world, service, own)
+
+
+def confirm_removal(world: SimWorld, service: str) -> None:
+    """An operator says that a service was removed, as soon as that is held back, until it is believed."""
+    rows, now = world.memory.load(service), world.scheduler.now
+    is_believed = rows.removal.told_at is not None or service not in world.memory.services()
+    if is_believed or world.services.valid(service, now) is not None:
+        return
+    held = [one for one in rows.held.back if one.what == OF_DOCUMENT]
+    if held:
+        _give(world, service, held)
+    world.scheduler.at(now + LOOKS_AGAIN_S[1], partial(confirm_removal, world, service))
+
+
+def _look(world: SimWorld, service: str, own: Random) -> None:
+    now = world.scheduler.now
+    held = world.memory.load(service).held.back
+    # What an answer shows that is wrong now, nobody confirms.
+    is_fooled = damage.is_hidden(world, service) or world.cloud.wrong_answers.until > now
+    if not held or is_fooled:
+        again = now + own.uniform(*LOOKS_AGAIN_S)
+        if again < world.scenario.faults_s:
+            world.scheduler.at(again, partial(_look, world, service, own))
+        return
+    thinks_s = own.uniform(*THINKS_S)
+    world.say(f"an operator is shown what is held back of {service}: {', '.join(one.what for one in held)}")
+    if own.random() < CHANGES:
+        changes = [damage.answer_wrongly, damage.untag, _lose_it_again]
+        # Two signs of a removal are never wrong at once; see docs/reliability.md.
+        if world.scenario.is_never_removed:
+            changes.append(damage.hide_document)
+        change = own.choice(changes)
+        world.scheduler.at(now + own.uniform(0, thinks_s), partial(change, world, service))
+    is_of_before = own.random() < OF_BEFORE
+    world.scheduler.at(now + thinks_s, partial(_give, world, service, () if is_of_before else held))
+    if own.random() < CHANGES:
+        # Between the word and its tick, too.
+        world.scheduler.at(now + thinks_s + own.uniform(0, 3), partial(damage.answer_wrongly, world, service))
+
+
+def _give(world: SimWorld, service: str, held: Sequence[HeldBack]) -> None:
+    now = world.scheduler.now
+    if any(one.what == OF_DOCUMENT for one in held) and world.services.valid(service, now) is not None:
+        return  # it is deployed again, as everybody can see
+    world.say(f"an operator overrides what is held back of {service}")
+    given = Override(frozenset(held), at(now)) if held else Override()
+    world.ticks.send(Tick(service, kind=TickKind.OVERRIDE, override=given).to_json())
+
+
+def _lose_it_again(world: SimWorld, service: str) -> None:
+    """What lost its tag has it again, which a tick sees, and loses it once more."""
+    lost = [i for i in world.cloud.instances.values() if i.launched_for == service and i.service is None]
+    lost = [i for i in lost if not i.is_foreign]
+
+    def tag(value: str | None) -> None:
+        for instance in lost:
+            instance.service = value
+        world.ticks.send(Tick(service).to_json())
+
+    tag(service)
+    world.scheduler.at(world.scheduler.now + 4, partial(tag, None))

@@ -114,11 +114,8 @@ def leaving(
                 warned_at = max(warned_at, at)
             if may_leave(spec, warned_at, staying, now, is_last=is_last, is_spared=at is None):
                 yield replica
-    extra = staying - spec.replicas
-    for replica in there:
-        if replica.comes_back and not replica.is_warned and extra >= replica.stays:
-            extra -= replica.stays
-            yield replica
+    if staying >= spec.replicas:
+        yield from (r for r in there if r.comes_back and not r.is_warned)
 
 
 def last_there(replicas: Collection[Replica]) -> list[Replica]:

@@ -369,9 +369,9 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "launched-under-the-old-version",
-        "serving.strength",
-        old="purchase_option=option, version=version, port=port)",
-        new="purchase_option=option)",
+        "serving.rollout",
+        old="    launched = replace(waiting, version=version, port=port_of(spec, rows, version))\n",
+        new="    launched = waiting\n",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(

@@ -118,6 +118,10 @@ class LocalCloud:
         """Have the next instances end before they run, for EC2's reason `code`."""
         self._call("let_die", code=code, count=count)
 
+    def lose_image(self, image_id: str) -> None:
+        """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
+        self._call("lose_image", image_id=image_id)
+
     def calls(self, since: int = 0) -> Rows:
         """AWS calls after call number `since`.
 
@@ -172,12 +176,14 @@ class LocalCloud:
         kill: bool = False,
         for_s: float | None = None,
         answer: Literal["", "empty", "partial"] = "",
+        about: str = "",
     ) -> None:
         """Let the next `count` calls of an AWS action, or all for `for_s`, go wrong.
 
         A call waits `delay_s` and then, given a code, fails with it; with `kill`, its function's process is
         killed instead. With `after`, it has taken effect by then. `action` may be "dynamodb:*", too. `role`:
-        only calls of the role with this name, which `kill` needs.
+        only calls of the role with this name, which `kill` needs. `about`: only calls whose parameters have
+        this text, for actions of EC2 and load balancing: a service's name, or a target group's ARN.
 
         `answer` lets a call succeed and lie: "empty" leaves nothing of the instances, Spot requests, targets
         or parameters that there are, "partial" every second one. A parameter that GetParameter doesn't find
@@ -195,6 +201,7 @@ class LocalCloud:
             kill=kill,
             for_s=for_s,
             answer=answer,
+            about=about,
         )
 
     def deny(self, action: str, resource: str) -> None:
@@ -208,9 +215,9 @@ class LocalCloud:
         """The faults that haven't happened as often, or for as long, as was asked; see `inject_fault`."""
         return cast("Rows", self._call("faults"))
 
-    def clear_faults(self) -> None:
-        """Forget the faults that haven't happened yet, and what is denied."""
-        self._call("clear_faults")
+    def clear_faults(self, *, about: str | None = None) -> None:
+        """Forget the faults that haven't happened yet, and what is denied; or only those `about` this."""
+        self._call("clear_faults", about=about)
 
     def settings(self) -> dict[str, float]:
         """warning_s, schedule_s, boot_s."""

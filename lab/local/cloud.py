@@ -148,6 +148,7 @@ class EmulatedCloud:
         self.settings = settings
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
+        self.lost_images: set[str] = set()
         self.on_terminated: Callable[[LocalInstance], None] = lambda _: None
         self._ministack = ministack
         self._machines = machines

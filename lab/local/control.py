@@ -50,6 +50,7 @@ class Control:
             "rebalance": self._rebalance,
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
+            "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,
@@ -66,7 +67,7 @@ class Control:
             "set_quota": lambda arguments: self._cloud.quotas.set(
                 arguments["code"], float(arguments["vcpus"])
             ),
-            "clear_faults": lambda _: self._faults.clear(),
+            "clear_faults": lambda arguments: self._faults.clear(arguments.get("about")),
             "settings": lambda _: asdict(self._cloud.settings),
         }
 

@@ -19,7 +19,8 @@ class ApiFault:
     """What calls get: `delay_s` of waiting, and then an error, or death, or an answer that lacks something.
 
     It strikes the next `count` calls, or all of them for `for_s` seconds; those of `role` only, if that is
-    given. With `after` the call takes effect first, so that only its answer is lost.
+    given, and those `about` something. With `after` the call takes effect first, so that only its answer is
+    lost.
     """
 
     action: str
@@ -35,6 +36,8 @@ class ApiFault:
     for_s: float | None = None
     answer: Answer = ""
     """What is left of the answer; see `lab.local.thinning`."""
+    about: str = ""
+    """Only calls whose parameters have this text, such as a service's name: of EC2 and load balancing."""
 
     def __post_init__(self) -> None:
         if self.kill and not self.role:
@@ -53,10 +56,10 @@ class ApiFault:
         """The caller never sees AWS's answer."""
         return self.kill or bool(self.error_code)
 
-    def is_for(self, service: str, action: str, role: str) -> bool:
+    def is_for(self, service: str, action: str, role: str, parameters: str) -> bool:
         """Whether it may strike this call."""
         name = f"{service}:{action}" if ":" in self.action else action
-        return fnmatchcase(name, self.action) and self.role in (None, role)
+        return fnmatchcase(name, self.action) and self.role in (None, role) and self.about in parameters
 
 
 class Faults:
@@ -91,22 +94,23 @@ class Faults:
             for denied, name in self._denied
         )
 
-    def clear(self) -> None:
-        """Forget them all, and what is denied."""
-        self._faults.clear()
-        self._denied.clear()
+    def clear(self, about: str | None = None) -> None:
+        """Forget them all, and what is denied; or only those that are `about` this."""
+        self._faults = [] if about is None else [one for one in self._faults if one[0].about != about]
+        if about is None:
+            self._denied.clear()
 
     def pending(self) -> list[dict[str, Any]]:
         """Those that are still to happen, or still happen."""
         self._drop_ended()
         return [asdict(fault) for fault, _ in self._faults]
 
-    def take(self, service: str, action: str, role: str) -> ApiFault | None:
+    def take(self, service: str, action: str, role: str, parameters: str = "") -> ApiFault | None:
         """The fault for a call, used up once."""
         self._drop_ended()
         for entry in self._faults:
             fault, _ = entry
-            if fault.is_for(service, action, role):
+            if fault.is_for(service, action, role, parameters):
                 if fault.for_s is None:
                     fault.count -= 1
                     if fault.count <= 0:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from urllib.parse import unquote_plus
 
 from lab.local import wire
 from lab.local.balancer import Balancer
@@ -138,7 +139,8 @@ class Front:
         service, action = self._ministack.identify(request)
         role = self._ministack.caller(request).role
         call = _Call(service, action, role, request)
-        fault = self._faults.take(service, action, role)
+        parameters = unquote_plus(request.body.decode("latin-1"))
+        fault = self._faults.take(service, action, role, parameters)
         if fault:
             await asyncio.sleep(fault.delay_s)
         if fault is None or not fault.breaks:

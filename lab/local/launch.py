@@ -131,11 +131,13 @@ def make_spec(
     """What an instance is made of. `data` is the template's data with overrides and request laid over it.
 
     Raises:
-        AwsError: no image, no such instance profile, user data that isn't base64, a root volume that the
-            image doesn't fit into, or capacity reservations that it can't have.
+        AwsError: no image, or one that is gone, no such instance profile, user data that isn't base64, a root
+            volume that the image doesn't fit into, or capacity reservations that it can't have.
     """
     if not data.get("ImageId"):
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    if data["ImageId"] in context.cloud.lost_images:
+        raise AwsError("InvalidAMIID.NotFound", f"The image id '[{data['ImageId']}]' does not exist")
     _check_root_volume(str(data["ImageId"]), data.get("BlockDeviceMappings") or [])
     interfaces = data.get("NetworkInterfaces") or [{}]
     groups = data.get("SecurityGroupIds") or interfaces[0].get("Groups") or []

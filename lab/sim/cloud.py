@@ -8,6 +8,7 @@ from itertools import count
 from random import Random
 
 from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
+from lab.sim import versions
 from lab.sim.damage import WrongAnswers
 from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
@@ -106,6 +107,8 @@ class SimCloud:
     """By service and version, what its servers listen on."""
     bad_versions: set[int] = field(default_factory=set)
     """Versions whose instances never become ready."""
+    refused_versions: set[tuple[str, int]] = field(default_factory=set)
+    """By service: versions that EC2 doesn't launch."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
     end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
@@ -123,6 +126,10 @@ class SimCloud:
             return known[1]
         self.changed_at = self.scheduler.now
         spec = request.spec
+        if (spec.service, spec.version) in self.refused_versions:
+            answer = versions.refused(request)
+            self.answers[request.launch_id] = request, answer
+            return answer
         ranks = {t: float(rank) for rank, t in enumerate(spec.instance_types)}
         refused = self.offers.refusals(request)
         blocked = {r.offering.pool if r.offering else None for r in refused}

@@ -401,6 +401,6 @@ def _run_unanswered(effect: Callable[[], object]) -> str:
     """Carry out a call without an answer."""
     try:
         effect()
-    except (Conflict, UnreadableDocument, OtherControlPlane):
+    except (Conflict, Denied, UnreadableDocument, OtherControlPlane):
         return "refused, without an answer"
     return "done, without an answer"

@@ -63,8 +63,8 @@ def override(world: SimWorld, service: str) -> None:
 def confirm_removal(world: SimWorld, service: str) -> None:
     """An operator says that a service was removed, as soon as that is held back, until it is believed."""
     rows, now = world.memory.load(service), world.scheduler.now
-    is_settled = rows.removal.told_at is not None or not rows.replicas
-    if is_settled or world.services.valid(service, now) is not None:
+    is_believed = rows.removal.told_at is not None or service not in world.memory.services()
+    if is_believed or world.services.valid(service, now) is not None:
         return
     held = [one for one in rows.held.back if one.what == OF_DOCUMENT]
     if held:

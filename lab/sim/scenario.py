@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import adopted, load, moves, operators, scaling, sharing, standbys
+from lab.sim import adopted, load, moves, operators, scaling, sharing, standbys, versions
 from lab.sim.adopted import Adopted
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
@@ -17,6 +17,7 @@ from lab.sim.moves import Moves
 from lab.sim.offers import Listing
 from lab.sim.sharing import Sharing
 from lab.sim.standbys import Standbys
+from lab.sim.versions import Versions
 from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
@@ -185,6 +186,8 @@ class Scenario:
     """What something else launched."""
     ports: tuple[int, ...] = (8081,)
     """What versions listen on, in turn."""
+    versions: Versions = field(default_factory=Versions)
+    """Which versions EC2 refuses to launch."""
     sharing: Sharing = field(default_factory=Sharing)
     """How many replicas instances host."""
 
@@ -247,6 +250,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     if on_update is OnUpdate.ROLLING and is_probed and updates.random() < 0.6:
         on_update = OnUpdate.BLUE_GREEN  # which only a probe can tell that all are up
     bake_s = updates.choice((None, 0.0, 40.0))
+    capacity = _capacity(random, specs[0], sum(s.replicas for s in specs))
+    is_warm = (random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.has_any
     drawn = Scenario(
         seed=seed,
         target=target,
@@ -267,8 +272,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
             )
             for s in specs
         ),
-        capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
-        is_warm=(random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.has_any,
+        capacity=capacity,
+        is_warm=is_warm,
         faults_s=faults_s,
         misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),
@@ -283,6 +288,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         standbys=known,
         loads=loads,
         moves=moving,
+        versions=Versions() if is_late else versions.draw(seed, minutes, is_warm=is_warm),
         sharing=shared,
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )

@@ -10,7 +10,7 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import load, misfortunes, moves, operators, scaling, standbys
+from lab.sim import load, misfortunes, moves, operators, scaling, standbys, versions
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
@@ -178,6 +178,7 @@ class SimWorld:
         standbys.schedule(self, self.scenario.standbys)
         load.schedule(self, self.scenario.loads)
         moves.schedule(self, self.scenario.moves)
+        versions.schedule(self, self.scenario.versions)
         self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S

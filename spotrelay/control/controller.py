@@ -8,7 +8,7 @@ what became of the service (`notifying`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -141,22 +141,24 @@ class Controller:
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             wanted = _in_effect(spec, rows, now)
             asked = Outcome(self._ports)
-            actions = interruption.due(wanted, rows, now, self._spared(rows, now, asked))
+            actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()
             asked.raise_first()
             if outcome.is_won:
                 return
 
-    def _spared(self, rows: Rows, now: datetime, outcome: Outcome) -> Collection[str]:
-        """The last one's instance, if EC2 says at its last moment that it doesn't take it back."""
-        last = rotation.last_there(rows.replicas.values())
-        if last is None or not last.warned_at or now < rotation.last_moment(last.warned_at):
-            return ()
+    def _asked(self, rows: Rows, now: datetime, outcome: Outcome) -> Mapping[str, datetime | None]:
+        """What EC2 says of the last ones at their last moment: it may have taken its warning back."""
+        last = {
+            r.instance_id: host(r.instance_id)
+            for r in rotation.last_there(rows.replicas.values())
+            if r.instance_id and r.warned_at and now >= rotation.last_moment(r.warned_at)
+        }
         said: dict[str, datetime | None] = {}
-        ids = {host(last.instance_id or "")}
-        outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned(ids)))
-        return {last.instance_id or ""} if None in said.values() else ()
+        if last:
+            outcome.attempt("ask", lambda: said.update(self._ports.fleet.warned({*last.values()})))
+        return {slot: said[instance_id] for slot, instance_id in last.items() if instance_id in said}
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)

@@ -89,6 +89,11 @@ class RefusalKind(StrEnum):
         """Whether it goes on until a person mends the cause."""
         return self in _LASTING
 
+    @property
+    def is_of_request(self) -> bool:
+        """Whether it is about what was asked, such as an image or a key: another version may ask better."""
+        return self in _OF_REQUEST
+
 
 _LASTING = frozenset(
     {
@@ -99,6 +104,9 @@ _LASTING = frozenset(
         RefusalKind.REQUEST,
     }
 )
+
+# A permission may be that to use an image, a key or an instance profile.
+_OF_REQUEST = frozenset({RefusalKind.PERMISSION, RefusalKind.REQUEST})
 
 
 _MAX_WORDS = 300

@@ -101,6 +101,12 @@ class Replica:
     """Launches that every pool refused."""
     retry_at: datetime | None = None
     """No launch before this, after a refusal."""
+    is_denied: bool = False
+    """EC2 refused the last try for what it asked, such as an image or a key: only a person mends that, and
+    perhaps with another version."""
+    is_proven: bool = False
+    """What it came in place of had served, in the same version: so that is what it is launched as, while EC2
+    doesn't refuse it."""
     purchase_option: PurchaseOption = PurchaseOption.SPOT
     """How it is to be bought; `offering` says where it was."""
     is_fallback: bool = False
@@ -161,6 +167,7 @@ class Replica:
         replaces: int | None = None,
         is_fallback: bool = False,
         is_standby: bool = False,
+        is_proven: bool = False,
         max_price: float | None = None,
         min_score: int | None = None,
         move_tried_at: datetime | None = None,
@@ -179,6 +186,7 @@ class Replica:
             replaces=replaces,
             is_fallback=is_fallback,
             is_standby=is_standby,
+            is_proven=is_proven,
             max_price=max_price,
             min_score=min_score,
             move_tried_at=move_tried_at,
@@ -204,6 +212,7 @@ class Replica:
             instance_id=instance.id,
             slots=instance.slots,
             retry_at=None,
+            is_denied=False,
         )
 
     @property

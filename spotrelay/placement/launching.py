@@ -57,7 +57,7 @@ def launch(
     if not order.plan.steps:
         _nowhere(ports, order, ordered)
         return 0
-    launched = 0
+    launched, is_denied = 0, True
     steps = order.plan.steps
     for step, next_step in zip_longest(steps, steps[1:]):
         intent, waiting = ordered.open_intent, ordered.to_launch
@@ -67,7 +67,9 @@ def launch(
         now = ports.clock.now()
         match answer:
             case LaunchResult():
+                is_denied &= bool(answer.refusals) and all(r.kind.is_of_request for r in answer.refusals)
                 filled, rest = _assign(spec, waiting, order.plan, step, answer, now)
+                rest = tuple(replace(r, is_denied=is_denied) for r in rest)
                 ordered = _after(ports, order, intent, filled, rest, next_step, now)
             case Throttled():
                 filled, ordered = (), _postponed(spec, intent, waiting, now)
@@ -356,7 +358,7 @@ def _denied(
     spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], error: Denied, now: datetime
 ) -> Changes:
     """Nothing was launched, nor will be before a person mends the cause. It is tried again all the same."""
-    replicas = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
+    replicas = (replace(r, launch=f"EC2 refuses the request: {error}", is_denied=True) for r in waiting)
     return Changes(spec.service, update=tuple(_refused(r, now) for r in replicas), close_intents=(intent.id,))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,10 +59,12 @@ def decide(
     return actions
 
 
-def due(spec: ServiceSpec, rows: Rows, now: datetime, spared: Collection[str] = ()) -> list[Action]:
+def due(
+    spec: ServiceSpec, rows: Rows, now: datetime, said: Mapping[str, datetime | None] = rotation.NOTHING
+) -> list[Action]:
     """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once.
 
-    Of the instances that are `spared` EC2 says that it doesn't take them back after all.
+    `said` is what EC2 says of instances at this moment, see `rotation.leaving`.
     For one whose time comes in seconds somebody is asked to look again: who should have asked may have died,
     too, and this may be the last that looks before.
     """
@@ -74,7 +76,7 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime, spared: Collection[str] = 
         # Where nobody serves, it may be the one that still does: a tick brings it back, or takes it out.
         if is_served or now >= rotation.last_moment(r.warned_at)
     ]
-    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, spared)}
+    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, said)}
     again = [
         LookAgain(r.instance_id, r.warned_at)
         for r in rows.replicas.values()

@@ -183,6 +183,7 @@ def _replacement(
         port=port,
         purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
+        is_proven=action.version == row.version and (row.is_proven or ReplicaState.READY in row.entered),
         max_price=action.max_price,
         min_score=action.min_score,
         # On both, because only one of them stays; and a pool that loses what moved there gets no other soon.

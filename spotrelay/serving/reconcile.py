@@ -98,7 +98,8 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
         if action is not None:
             yield action
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
-    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, seen.spared):
+    said: dict[str, datetime | None] = {**dict.fromkeys(seen.spared), **seen.warned}
+    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, said):
         yield leave(replica)
 
 

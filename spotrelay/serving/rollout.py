@@ -49,18 +49,53 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     return max(served, default=lost.version if lost and is_to_stay else spec.version)
 
 
+def has_served(rows: Rows, version: int) -> bool:
+    """Whether a replica of the version serves, or did and is still there."""
+    return any(r.version == version and ReplicaState.READY in r.entered for r in rows.replicas.values())
+
+
 def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
-    """With which version a replica is launched that was requested before."""
+    """With which version a replica is launched that was requested before.
+
+    With the deployed one, unless that was given up: so to deploy again repairs what EC2 refuses. But a loss
+    tries no new version while one that has served may be launched.
+    """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
     served = proven(spec, rows, waiting)
-    is_taken_back = waiting.version > spec.version
-    return served if is_taken_back or is_stopped(spec, rows) else max(waiting.version, served)
+    if waiting.version > spec.version or is_stopped(spec, rows):
+        return served
+    is_known = waiting.is_proven or has_served(rows, served)
+    is_refused = waiting.is_denied and waiting.version == served
+    # What was to try a newer version beside one that serves tries the newest.
+    return served if is_known and not is_refused and waiting.version <= served else spec.version
+
+
+def as_launched(spec: ServiceSpec, rows: Rows, waiting: Replica, now: datetime) -> Replica:
+    """A replica that was requested before, as it is launched now."""
+    # What it comes to, the version that it is launched with answers for.
+    version = to_launch(spec, rows, waiting)
+    launched = replace(waiting, version=version, port=port_of(spec, rows, version))
+    if version == waiting.version:
+        return launched
+    # How long EC2 has refused one version says nothing of the next.
+    return replace(
+        launched,
+        entered={**waiting.entered, ReplicaState.REQUESTED: now},
+        reason=deployed(version) if waiting.reason == deployed(waiting.version) else waiting.reason,
+        is_denied=False,
+        is_proven=has_served(rows, version),
+    )
 
 
 def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
     """Whether a replica was requested to try a version that has been given up since."""
     return is_stopped(spec, rows) and waiting.version > to_launch(spec, rows, waiting)
+
+
+def deployed(version: int) -> str:
+    """Why a replica of another version is replaced."""
+    return f"version {version} is deployed"
 
 
 def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> bool:

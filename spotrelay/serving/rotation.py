@@ -9,8 +9,9 @@ a cut answer is better than every request refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, TargetState
@@ -22,6 +23,9 @@ from spotrelay.serving.observation import Observation
 
 WARNED = "interruption warning"
 """Why a replica is replaced that EC2 takes back."""
+
+NOTHING: Mapping[str, datetime | None] = MappingProxyType({})
+"""EC2 wasn't asked."""
 
 OTHERS_SERVE = "came back, and others serve again"
 """Why one leaves again that came back."""
@@ -87,39 +91,44 @@ def may_leave(
 
 
 def leaving(
-    spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime, spared: Collection[str] = ()
+    spec: ServiceSpec,
+    rows: Rows,
+    gone: Collection[int],
+    now: datetime,
+    said: Mapping[str, datetime | None] = NOTHING,
 ) -> Iterator[Replica]:
     """Of those that serve on, the ones whose time has come, and of those that came back, who isn't needed.
 
-    `gone` are lost, whatever their row says; `spared` are the instances that EC2 says it doesn't take back.
+    `gone` are lost, whatever their row says. `said`: of instances, when EC2 warned them by what it says now.
+    None: it doesn't take them back, though it warned them.
     """
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
-    last = last_there(there)
+    last = {r.id for r in last_there(there)}
     for replica in there:
         if replica.warned_at and may_serve_on(replica):
-            is_spared = replica.instance_id in spared
-            is_last = replica is last
-            if may_leave(spec, replica.warned_at, staying, now, is_last=is_last, is_spared=is_spared):
+            is_last, warned_at = replica.id in last, replica.warned_at
+            at = said.get(replica.instance_id or "", warned_at)
+            if is_last and at:
+                # EC2 may have taken the warning back, and warned it once more since.
+                warned_at = max(warned_at, at)
+            if may_leave(spec, warned_at, staying, now, is_last=is_last, is_spared=at is None):
                 yield replica
-    extra = staying - spec.replicas
-    for replica in there:
-        if replica.comes_back and not replica.is_warned and extra >= replica.stays:
-            extra -= replica.stays
-            yield replica
+    if staying >= spec.replicas:
+        yield from (r for r in there if r.comes_back and not r.is_warned)
 
 
-def last_there(replicas: Collection[Replica]) -> Replica | None:
-    """The one that serves on the longest where all are warned; None: another one stays.
+def last_there(replicas: Collection[Replica]) -> list[Replica]:
+    """Who serves on the longest where all are warned; empty: another one stays.
 
-    It may be one that doesn't answer its checks: where none does, the load balancer sends requests to all.
+    It is one of those that serve. Where none does by its row, it is all that may: rows may be behind what the
+    load balancer knows, and that sends requests to all where none is healthy.
     """
     if any(r.stays for r in replicas):
-        return None
+        return []
     serving_on = [r for r in replicas if r.warned_at and may_serve_on(r)]
-    return max(
-        serving_on, key=lambda r: (r.serves, r.state is ReplicaState.READY, r.warned_at, r.id), default=None
-    )
+    serving = [(r.warned_at, r.id, r) for r in serving_on if r.warned_at and r.serves]
+    return [max(serving)[-1]] if serving else serving_on
 
 
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
@@ -135,7 +144,7 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]
         return set()
     left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
-    if not back and last_there(rows) is None:
+    if not back and not last_there(rows):
         back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
     return {r.id for r in back[: spec.replicas]}
 

@@ -131,7 +131,7 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action
     is_held = failures.is_standby_held(version, rows.standby_backoff, now)
     if len(standbys) - len(stale) < spec.standby and not preparing and is_whole and not is_held:
         yield Request(1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
-    due = tuple(r for r in preparing if is_due(r, seen, now))
+    due = tuple(rollout.as_launched(spec, rows, r, now) for r in preparing if is_due(r, seen, now))
     if due and is_whole:
         yield Launch(due)
     # The old ones go as the new ones come, then the newest.

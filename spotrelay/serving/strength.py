@@ -72,7 +72,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
     is_turn = any(is_due(r, seen, now) for r in refused)
     due = [
-        _as_wanted(r, spec, rows)
+        _as_wanted(r, spec, rows, now)
         for r in staying
         if is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
@@ -147,7 +147,7 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datet
     if spec and replica.stands_by:
         # `standby` launches none while fewer serve than wanted. Once as many do, another tick follows.
         return (replica.retry_at or past) if staying_count(rows) >= spec.replicas else failures.NEVER
-    version = _as_wanted(replica, spec, rows).version if spec else replica.version
+    version = rollout.to_launch(spec, rows, replica) if spec else replica.version
     held = [
         replica.retry_at,
         failures.held_until(version, rows.backoff, is_fallback=replica.is_fallback),
@@ -357,13 +357,10 @@ def _launches(
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 
-def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
+def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows, now: datetime) -> Replica:
     """A replica to be launched, as the service wants it by now: how it is bought, and which version."""
-    # It may have been requested under an earlier version: what it comes to, the launched one answers for.
-    version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
-    port = rollout.port_of(spec, rows, version)
-    as_wanted = replace(replica, purchase_option=option, version=version, port=port)
+    as_wanted = replace(rollout.as_launched(spec, rows, replica, now), purchase_option=option)
     # What was to move is gone, or going, by now: `moves` ends all others that aren't launched at once.
     return replace(as_wanted, max_price=None, min_score=None)
 

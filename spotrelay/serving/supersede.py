@@ -104,7 +104,7 @@ def _at_once(
     new = [r for r in rows.replicas.values() if r.is_counted and r.version == spec.version]
     if rollout.may_change(spec, rows, now):
         for replica in old:
-            yield from _away(replica, f"version {spec.version} is deployed", seen)
+            yield from _away(replica, rollout.deployed(spec.version), seen)
     elif not any(r.serves for r in old):
         return
     elif rollout.has_failed(spec, rows):
@@ -193,7 +193,7 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
     elif is_silent(spec, replica, now):
         reason = SILENT
     elif rollout.is_next(spec, seen.rows, replica, now):
-        return Replace(replica, f"version {spec.version} is deployed", spec.version)
+        return Replace(replica, rollout.deployed(spec.version), spec.version)
     else:
         return None
     return Replace(replica, reason, rollout.proven(spec, seen.rows, replica))

@@ -51,6 +51,8 @@ replicas = st.builds(
     launch_id=st.none() | st.just("launch-1"),
     attempts=numbers,
     retry_at=st.none() | times,
+    is_denied=st.booleans(),
+    is_proven=st.booleans(),
     purchase_option=options,
     is_fallback=st.booleans(),
     launch=st.none() | st.text(max_size=9),

@@ -91,6 +91,8 @@ def test_rows_come_back_as_written(store: Store) -> None:
         launch_id="launch-1",
         attempts=3,
         retry_at=NOW + seconds(5),
+        is_denied=True,
+        is_proven=True,
         replaces=7,
         replaced_by=8,
         warned_at=NOW,

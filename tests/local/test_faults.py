@@ -238,3 +238,19 @@ def test_parameters_are_missing_though_they_are_there(aws: Aws) -> None:
         ssm.get_parameter(Name=names[0])
     assert ssm.get_parameter(Name=names[0])["Parameter"]["Value"] == "x"
     assert (by_path(), by_name()) == (names, (names, []))
+
+
+def test_a_fault_may_be_about_one_thing(ground: Ground) -> None:
+    """Calls about something else are left alone, and such faults can be forgotten by themselves."""
+    local, ids = ground.aws.local, ground.running(2)
+
+    def shown() -> list[bool]:
+        return [bool(ground.aws.ec2.describe_instances(InstanceIds=[id_])["Reservations"]) for id_ in ids]
+
+    for id_ in ids:
+        local.inject_fault("DescribeInstances", answer="empty", about=id_, for_s=600)
+    assert shown() == [False, False]
+    local.clear_faults(about=ids[1])
+    assert shown() == [False, True]
+    local.clear_faults()
+    assert shown() == [True, True]

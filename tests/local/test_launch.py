@@ -222,3 +222,21 @@ def test_a_quota_that_there_isnt(ground: Ground) -> None:
     """AWS's own error, for a code that it doesn't know."""
     with pytest.raises(ClientError, match="NoSuchResourceException"):
         ground.aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
+
+
+def test_an_image_that_is_gone_launches_nothing(ground: Ground) -> None:
+    """EC2 refuses every launch from it, in an answer that succeeds."""
+    image = "ami-0000000000000dead"
+    template = ground.aws.ec2.create_launch_template(
+        LaunchTemplateName="image-to-lose", LaunchTemplateData={"ImageId": image}
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    config = {
+        "LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "$Latest"},
+        "Overrides": [{"InstanceType": "g5.2xlarge", "SubnetId": ground.subnets[0]}],
+    }
+    assert ground.fleet([], LaunchTemplateConfigs=[config])["Instances"]
+    ground.aws.local.lose_image(image)
+    answer = ground.fleet([], LaunchTemplateConfigs=[config])
+    (error,) = answer["Errors"]
+    assert (answer["Instances"], error["ErrorCode"]) == ([], "InvalidAMIID.NotFound")
+    assert image in error["ErrorMessage"]

@@ -369,9 +369,9 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "launched-under-the-old-version",
-        "serving.strength",
-        old="purchase_option=option, version=version, port=port)",
-        new="purchase_option=option)",
+        "serving.rollout",
+        old="    launched = replace(waiting, version=version, port=port_of(spec, rows, version))\n",
+        new="    launched = waiting\n",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(
@@ -426,8 +426,11 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "the-last-moment-is-the-last-word",
         "control.controller",
-        old='        return {last.instance_id or ""} if None in said.values() else ()\n',
-        new="        return ()\n",
+        old=(
+            '            outcome.attempt("ask", '
+            "lambda: said.update(self._ports.fleet.warned({*last.values()})))\n"
+        ),
+        new="            pass\n",
         wrong="the last one leaves though EC2 has taken its warning back",
     ),
     HandMade(
@@ -448,8 +451,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-missing-document-is-a-removal",
         "control.gathering",
-        old="        if removal.told_at is None:\n",
-        new="        if False:\n",
+        old="            if not self._is_let_go(service, kept, holding):\n",
+        new="            if False:\n",
         wrong="a parameter that is hidden for a moment ends the service",
     ),
     HandMade(

@@ -37,7 +37,7 @@ from spotrelay.core.ports import (
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.scaling import Bounds, Load, Scaling
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import ticks
 from spotrelay.events.ticks import Tick, TickKind
@@ -193,6 +193,9 @@ _unowned = reconcile.unowned
 _lapsed = holding.lapsed
 _record = holding.Holding.record
 _decided = controller._decided
+_to_launch = rollout.to_launch
+_proven = rollout.proven
+_denied_launch = launching._denied
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -328,10 +331,10 @@ def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 
 
-@mistake(Controller, "_spared", Rule.SOMEBODY_ANSWERS, replicas=1)
-def nobody_asks_before_the_last_one_leaves(*args: Any) -> Collection[str]:
+@mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, replicas=1)
+def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime | None]:
     """The last one leaves at its last moment, though EC2 has taken its warning back."""
-    return ()
+    return {}
 
 
 @mistake(
@@ -1349,3 +1352,40 @@ MISTAKES += [
         ((timing, "UNHEALTHY_REPLACED_S", 0.0),),
     ),
 ]
+
+
+@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED, Rule.SETTLES)
+def what_waits_keeps_its_version(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
+    """What EC2 refuses is asked for again and again, whatever is deployed meanwhile."""
+    if spec.on_update is OnUpdate.KEEP:
+        return spec.version
+    served = _proven(spec, rows, waiting)
+    is_taken_back = waiting.version > spec.version
+    return served if is_taken_back or rollout.is_stopped(spec, rows) else max(waiting.version, served)
+
+
+@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED)
+def whatever_waits_is_launched_as_deployed(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
+    """A lost replica for which there was no room tries a version that has never served."""
+    return _to_launch(spec, rows, waiting) if rollout.is_stopped(spec, rows) else spec.version
+
+
+@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED)
+def a_version_that_served_is_launched_though_ec2_refuses_it(
+    spec: ServiceSpec, rows: Rows, waiting: Replica
+) -> int:
+    """Its image is gone, and a fallback of it serves: so nothing else is ever asked for."""
+    return _to_launch(spec, rows, replace(waiting, is_denied=False))
+
+
+@mistake(projection, "_replacement", Rule.LAUNCHED_AS_DEPLOYED, Rule.ROWS_MATCH_OBSERVATION)
+def it_is_forgotten_what_had_served(*args: Any, **kwargs: Any) -> Replica:
+    """Once all of a version are gone, what comes in their place tries the deployed one."""
+    return replace(_replacement(*args, **kwargs), is_proven=False)
+
+
+@mistake(launching, "_denied", Rule.LAUNCH_RESULT_RECORDED)
+def a_request_that_is_denied_counts_as_a_lack_of_capacity(*args: Any) -> Changes:
+    """The row doesn't say that another version may help."""
+    denied = _denied_launch(*args)
+    return replace(denied, update=tuple(replace(row, is_denied=False) for row in denied.update))

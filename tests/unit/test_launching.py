@@ -26,7 +26,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, LaunchIntent
 from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.memory import World
+from spotrelay.memory import EPOCH, World
 from spotrelay.placement import launching
 from tests.examples import demo_spec, spot_pool
 from tests.unit.worlds import world_of
@@ -380,6 +380,58 @@ def test_what_is_denied_again_and_again_backs_off() -> None:
     (row,) = rows(world)
     assert row.retry_at == world.clock.now() + seconds(8 * timing.RETRY_FIRST_S)
     assert world.ticker.scheduled == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_denied"),
+    [
+        ([RefusalKind.REQUEST], True),
+        ([RefusalKind.REQUEST, RefusalKind.PERMISSION], True),
+        ([RefusalKind.REQUEST, RefusalKind.CAPACITY], False),
+        *(([kind], False) for kind in RefusalKind if not kind.is_of_request),
+        ([], False),
+    ],
+)
+def test_a_row_notes_whether_another_version_may_help(kinds: Sequence[RefusalKind], is_denied: bool) -> None:
+    """Where one pool had only no room, what was asked is right."""
+    world = world_of()
+    refusals = tuple(Refusal(kind, "X", "refused", Offering(A5, SPOT)) for kind in kinds)
+    answers(world, lambda _: LaunchResult(refusals=refusals))
+    launch(world, ordered(world, is_denied=True))
+    assert [row.is_denied for row in rows(world)] == [is_denied]
+
+
+def test_the_pools_that_were_asked_before_count_too() -> None:
+    """The rested ones had no room. That those that cool refuse the request may be for their zone."""
+    world = world_of()
+    cool(world, B5, B6)
+
+    def answer(request: LaunchRequest) -> LaunchResult:
+        kind = RefusalKind.CAPACITY if A5 in request.pools else RefusalKind.REQUEST
+        refused = (Refusal(kind, "X", "refused", Offering(pool, SPOT)) for pool in request.pools)
+        return LaunchResult(refusals=tuple(refused))
+
+    answers(world, answer)
+    launch(world, ordered(world, is_last_resort=True))
+    assert [row.is_denied for row in rows(world)] == [False]
+
+
+def test_what_is_denied_as_a_whole_another_version_may_mend() -> None:
+    """And once it has an instance that is no longer of interest."""
+    world = world_of()
+    world.refuse("fleet.launch", Denied("The image does not exist", "InvalidAMIID.NotFound"))
+    launch(world, ordered(world))
+    (row,) = rows(world)
+    assert row.is_denied
+    order = Changes(
+        "demo",
+        update=(replace(row, launch_id="again"),),
+        open_intent=LaunchIntent("again", "demo", (1,), EPOCH),
+    )
+    world.store.commit(order)
+    launch(world, order)
+    (row,) = rows(world)
+    assert (row.state, row.is_denied) == (ReplicaState.PROVISIONING, False)
 
 
 def test_a_denied_step_is_the_last_one() -> None:

@@ -191,7 +191,8 @@ def test_a_service_that_keeps_replaces_nothing() -> None:
     gone = [an_instance(1, InstanceState.TERMINATED), an_instance(2), an_instance(3)]
     assert decide(*fleet, spec=keep, instances=gone) == losing(old(1), "instance terminated", version=2)
     waiting = a_replica(3, REQUESTED)
-    assert decide(*fleet[:2], waiting, spec=keep) == [Launch((replace(waiting, version=2),))]
+    launched = replace(waiting, version=2, entered={REQUESTED: NOW})
+    assert decide(*fleet[:2], waiting, spec=keep) == [Launch((launched,))]
     stopped = rows_of(new(3, unhealthy_since=NOW), backoff=STOPPED)
     assert not rollout.is_stopped(keep, stopped)
 
@@ -234,13 +235,12 @@ def test_the_next_version_goes_on_after_one_that_was_stopped() -> None:
 
 def test_what_waits_for_a_version_that_was_given_up_gets_the_deployed_one() -> None:
     """Nothing serves, and version 2 never got ready: what was requested of it is launched as version 3."""
-    waiting = a_replica(4, ReplicaState.REQUESTED, version=2)
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=2)
-    spec = spec_of(replicas=1, version=3)
-    (launch,) = decide(waiting, spec=spec, backoff=looping)
-    assert isinstance(launch, Launch)
-    assert [r.version for r in launch.replicas] == [3]
-    assert rollout.to_launch(spec, seen_of(waiting).rows, waiting) == 2, "it wasn't given up"
+    for is_proven in (False, True):  # it may have served as a fallback
+        waiting = a_replica(4, ReplicaState.REQUESTED, version=2, is_proven=is_proven)
+        (launch,) = decide(waiting, spec=spec_of(replicas=1, version=3), backoff=looping)
+        assert isinstance(launch, Launch)
+        assert [r.version for r in launch.replicas] == [3]
 
 
 def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
@@ -512,9 +512,9 @@ def test_what_waits_to_try_a_version_that_was_given_up_is_called_off() -> None:
     older = a_replica(4, REQUESTED, reason="rebalance recommendation")
     assert decide(*three(), older, backoff=STOPPED) == [Launch((older,))], "it is not of that version"
     taken_back = decide(*three(), waiting, spec=spec_of(version=1, on_update=OnUpdate.KEEP))
-    assert taken_back == [Launch((replace(waiting, version=1),))], (
-        "where nothing rolls out it comes as deployed"
-    )
+    launched = rollout.as_launched(spec_of(version=1), rows_of(*three()), waiting, NOW)
+    assert launched.version == 1
+    assert taken_back == [Launch((launched,))], "where nothing rolls out it comes as deployed"
     superseded = rows_of(*three(), waiting, backoff=STOPPED)
     after = projection.after(spec_of(), superseded, [called_off], NOW)
     assert not after.replicas[1].superseded_in(after)

@@ -286,8 +286,28 @@ def test_the_last_one_stays_at_its_last_moment_if_ec2_spares_it() -> None:
     """While nobody else serves, and for that one only."""
     spec, over = spec_of(2, OnWarning.NEEDED, 30), NOW - seconds(115)
     rows = rows_of(a_replica(1, READY, warned_at=over), a_replica(2, READY, warned_at=over))
-    leaving = {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1", "i-2"})}
+    leaving = {r.id for r in rotation.leaving(spec, rows, (), NOW, dict.fromkeys(("i-1", "i-2")))}
     assert leaving == {1}
-    assert {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1"})} == {1, 2}
+    assert {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1": None})} == {1, 2}
     served = rows_of(*rows.replicas.values(), a_replica(3, READY), a_replica(4, READY))
-    assert {r.id for r in rotation.leaving(spec, served, (), NOW, {"i-1", "i-2"})} == {1, 2}
+    assert {r.id for r in rotation.leaving(spec, served, (), NOW, dict.fromkeys(("i-1", "i-2")))} == {1, 2}
+
+
+def test_the_last_one_stays_if_ec2_has_warned_it_once_more() -> None:
+    """It took the first warning back: by the second the last one has time."""
+    rows = rows_of(a_replica(1, READY, warned_at=NOW - seconds(115)))
+    for ago_s, leaves in ((115, True), (109, False), (110, True)):
+        said = {"i-1": NOW - seconds(ago_s)}
+        assert bool([*rotation.leaving(spec_of(1), rows, (), NOW, said)]) is leaves
+    earlier = {"i-1": NOW - seconds(999)}
+    fresh = rows_of(a_replica(1, READY, warned_at=NOW))
+    assert [*rotation.leaving(spec_of(1), fresh, (), NOW, earlier)] == [], "what is on record may be later"
+
+
+def test_where_no_row_says_who_serves_all_stay_until_their_last_moment() -> None:
+    """Each may be the one that the load balancer finds healthy. Where one serves by its row, others leave."""
+    rising = [a_replica(i, ReplicaState.STARTING, warned_at=NOW - seconds(100)) for i in (1, 2)]
+    ill = a_replica(3, READY, warned_at=NOW - seconds(100), unhealthy_since=NOW)
+    assert leaving(spec_of(3), *rising, ill) == []
+    serves = a_replica(4, READY, warned_at=NOW - seconds(109))
+    assert leaving(spec_of(3), *rising, ill, serves) == [1, 2, 3]

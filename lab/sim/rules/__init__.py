@@ -147,6 +147,10 @@ class Rule(StrEnum):
         "Each requested replica has the deployed version; where versions roll out, "
         "a lost one is replaced with a version that has served"
     )
+    LAUNCHED_AS_DEPLOYED = (
+        "What never got an instance is launched as the deployed version, unless that one was given up, "
+        "or a version that has served may still be launched"
+    )
     GRADUAL_RETURN_TO_SPOT = (
         "While as many as desired serve, a quarter of the replicas, or two, return to Spot at a time"
     )

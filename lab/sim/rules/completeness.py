@@ -84,7 +84,9 @@ def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica)
         return ""  # EC2 doesn't take it back, and nobody else serves
     if limits.is_enough(spec, others):
         return f"it serves on, and {others} others serve"
-    safe, last = (moment + SKEW_S for moment in limits.last_moments(spec, row.warned_at))
+    # EC2 may have taken the warning back, and warned it once more since.
+    warned_at = max(row.warned_at, view.invocation.warned.get(row.instance_id or "", row.warned_at))
+    safe, last = (moment + SKEW_S for moment in limits.last_moments(spec, warned_at))
     if last <= view.invocation.loaded_at:
         return "it is past its last moment"
     if (others or later) and safe <= view.invocation.loaded_at:

@@ -24,6 +24,9 @@ from spotrelay.memory import MemoryStore
 EXACT_S = 0.01
 """No simulated time passes between an answer and the decision about it."""
 
+OF_REQUEST = frozenset({RefusalKind.PERMISSION, RefusalKind.REQUEST})
+"""Refusals for what a version asks: an image, a key, or the permission to use one."""
+
 Plan = tuple[frozenset[CapacityPool], ...]
 """The pools of one launch request after the other."""
 
@@ -49,6 +52,16 @@ class Order:
     request: LaunchRequest | None = None
     answer: Answer | None = None
     is_closed: bool = False
+    was_denied: bool = True
+    """Whether all answers of the steps before were about what was asked."""
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether EC2 refuses what is asked, in all pools: another version may ask for something else."""
+        if isinstance(self.answer, LaunchResult):
+            kinds = {refusal.kind for refusal in self.answer.refusals}
+            return self.was_denied and bool(kinds) and kinds <= OF_REQUEST
+        return isinstance(self.answer, Denied)
 
 
 @dataclass(slots=True)
@@ -103,6 +116,7 @@ class LaunchChecker:
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
+            order.was_denied = following.is_denied
             order.eligible = following.eligible
             if abs((intent.created_at - now).total_seconds()) > EXACT_S:
                 self.report(
@@ -163,6 +177,12 @@ class LaunchChecker:
                 Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} brought {given}, the rows say {waiting}"
             )
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
+        for row in waiting:
+            is_known = order.answer is None and row.is_denied is before[row.id].is_denied
+            if not is_known and row.is_denied is not (row in left and order.is_denied):
+                self.report(
+                    Rule.LAUNCH_RESULT_RECORDED, f"{row} is denied: {row.is_denied}; EC2 said {order.answer}"
+                )
         self._check_launch_note(order, got, [*words, "/"])
         self._check_launch_note(order, left, words)
         if left and self._continues(order, changes, left):
@@ -339,6 +359,8 @@ class LaunchChecker:
             if serving >= max((s.replicas for s in specs), default=0) or any(held):
                 continue  # enough serve, or there is another reason to wait
             for row in rows.replicas.values():
+                if row.stands_by:
+                    continue  # it waits until as many as desired serve
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
                     self.report(

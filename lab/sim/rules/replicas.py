@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, first, time_of
-from lab.sim.rules import Rule, limits, moves
+from lab.sim.rules import Rule, limits, moves, versions
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
@@ -46,6 +46,7 @@ def check(view: InvocationView, commit: Commit) -> None:
         _check_fallback_requests(view, commit)
     if changes.open_intent and changes.window:
         _check_launch_times(view, spec, commit)
+        versions.check_launched(view, spec, commit)
 
 
 def regular(rows: Rows) -> list[Replica]:
@@ -267,6 +268,8 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
                 Rule.PURCHASE_OPTION_CORRECT,
                 f"{row} is to be {option}; the base is {base} of {spec.replicas}",
             )
+        # It may have become ready by the same decision.
+        versions.check_noted(view, row, commit.after.replicas.get(row.replaces or 0, replaced))
         _check_version(view, spec, commit, row)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)

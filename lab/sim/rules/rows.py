@@ -59,15 +59,15 @@ def check(view: InvocationView, commit: Commit) -> None:
 
 
 def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
-    """Is each state recorded with its time, and never changed?"""
+    """Is each state recorded with its time, and never changed? Another version is requested anew."""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
         is_now = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
-        # One that came back enters states once more.
-        is_back = old is not None and ReplicaState.DRAINING in old.entered
-        is_anew = is_back and is_now and state is not (old and old.state)
+        # One that came back enters states once more, and another version is requested anew.
+        is_back = old is not None and ReplicaState.DRAINING in old.entered and state is not old.state
+        is_other = state is row.state is ReplicaState.REQUESTED and old and row.version != old.version
         if before is not None:
-            is_right = moment == before or is_anew
+            is_right = moment == before or ((is_back or is_other) and is_now)
         elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
             # It is as old as the standby whose instance it gets.
             others = (r for r in commit.before.replicas.values() if r.instance_id == row.instance_id)

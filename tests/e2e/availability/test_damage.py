@@ -69,7 +69,7 @@ def spared(bench: Bench, *, allowed: Collection[str] = ()) -> Iterator[Callable[
         clients.were_served()
     assert not (called() & TAKING).difference(allowed)
     after = bench.settled(has_history=False)
-    assert before.targets.items() <= after.targets.items(), "what served is in rotation still"
+    assert before.rotation.items() <= after.rotation.items(), "what served is in rotation still"
     _no_id_is_given_twice(before, after)
 
 

@@ -57,7 +57,7 @@ def test_another_port_of_the_target_group_is_refused_under_running_replicas(demo
         clients.were_served()
     assert "custom-named resource" in _why(demo.operator, stack)
     after = demo.settled(has_history=False)
-    assert (after.targets, demo.spec) == (before.targets, document)
+    assert (after.rotation, demo.spec) == (before.rotation, document)
 
 
 def test_a_second_control_plane_is_refused(operator: Operator, stories: Stories) -> None:

@@ -44,6 +44,14 @@ class Facts:
         return sorted((*self.present, *self.ended), key=lambda r: r.id)
 
     @property
+    def rotation(self) -> dict[str, str]:
+        """Instance ID → health, of the targets that get requests.
+
+        A load balancer shows who left as draining for the whole delay, minutes after the instance is gone.
+        """
+        return {id_: health for id_, health in self.targets.items() if health != "draining"}
+
+    @property
     def regulars(self) -> int:
         """How many replicas there ever were that stood in for nobody.
 
@@ -169,6 +177,6 @@ def _standbys(facts: Facts) -> Iterator[str]:
 def _rotation(facts: Facts) -> Iterator[str]:
     """In rotation is what is READY, and nothing else."""
     wanted = {r.instance_id: "healthy" for r in facts.present if r.state is ReplicaState.READY}
-    if facts.targets != wanted:
-        odd = {id_: state for id_, state in facts.targets.items() if wanted.get(id_) != state}
-        yield f"in rotation: {odd}; missing there: {sorted(wanted.keys() - facts.targets.keys(), key=str)}"
+    if facts.rotation != wanted:
+        odd = {id_: state for id_, state in facts.rotation.items() if wanted.get(id_) != state}
+        yield f"in rotation: {odd}; missing there: {sorted(wanted.keys() - facts.rotation.keys(), key=str)}"

@@ -76,6 +76,11 @@ def test_a_standby_is_stopped_and_passes_from_row_to_row() -> None:
     assert broken(STANDBY) == []
 
 
+def test_who_left_the_rotation_may_be_shown_as_draining() -> None:
+    """A load balancer shows that for its whole delay, long after the instance has gone."""
+    assert broken(replace(GOOD, targets={**GOOD.targets, "i-1": "draining"})) == []
+
+
 def test_after_damage_there_is_no_history() -> None:
     """Then nobody knows who had an ID, nor who replaced whom; all else holds as ever."""
     damaged = replace(GOOD, highest_id=7, ended=(replace(LOST, replaced_by=None),))
@@ -111,7 +116,8 @@ def test_after_damage_there_is_no_history() -> None:
         (replace(STANDBY, instances={**GOOD.instances, "i-5": instance(5)}), "['i-5'] stand by"),
         (replace(GOOD, instances={**GOOD.instances, "i-2": instance(2, "stopped")}), "stopped are ['i-2']"),
         (replace(GOOD, targets={"i-2": "healthy", "i-3": "unhealthy"}), "in rotation"),
-        (replace(GOOD, targets={**GOOD.targets, "i-1": "draining"}), "in rotation"),
+        (replace(GOOD, targets={**GOOD.targets, "i-1": "healthy"}), "in rotation"),
+        (replace(GOOD, targets={**GOOD.targets, "i-3": "draining"}), "missing there: ['i-3']"),
         (replace(GOOD, targets={"i-2": "healthy"}), "missing there: ['i-3']"),
     ],
 )

@@ -3,7 +3,7 @@
 EC2 shows what it terminated for an hour. What it doesn't show at all was hidden by a wrong or partial answer,
 or by somebody who changed its tags, far more often than it was lost unseen. So a replica counts as gone if
 
-- the load balancer, which sees for itself, doesn't call it healthy;
+- the load balancer, which sees for itself, doesn't call it healthy, nor did when it last knew;
 - no more than half of the others are missing, too: of those that are ready, and of all that have an instance;
 - it isn't the last one that serves;
 - it has been missing for half a minute.
@@ -100,6 +100,8 @@ def _answers(replica: Replica, seen: Observation) -> str:
     if health is TargetState.HEALTHY:
         return "and it answers its checks"
     is_ready = replica.state is ReplicaState.READY
+    if is_ready and health is TargetState.UNAVAILABLE and replica.unhealthy_since is None:
+        return "and it answered when the load balancer last knew"
     if is_ready and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):
         return "and no other replica answers its checks"
     return ""

@@ -311,6 +311,20 @@ def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, belie
     assert [a.replica.id for a in vouched if isinstance(a, Drain)] == list(ill)
 
 
+@pytest.mark.parametrize(("unhealthy_since", "is_kept"), [(None, True), (LONG_AGO, False)])
+def test_what_the_load_balancer_doesnt_know_holds(unhealthy_since: datetime | None, is_kept: bool) -> None:
+    """EC2 doesn't show it and the load balancer doesn't know: it is as it was when that last knew."""
+    seen = without(whole(), "i-1", unhealthy=True)
+    row = replace(seen.rows.replicas[1], missing_since=LONG_AGO, unhealthy_since=unhealthy_since)
+    seen = replace(
+        seen,
+        rows=rows_of(*{**seen.rows.replicas, 1: row}.values()),
+        health={**seen.health, "i-1": TargetState.UNAVAILABLE},
+    )
+    actions = decide(seen, demo_spec())
+    assert [a.replica.id for a in actions if isinstance(a, Drain)] == ([] if is_kept else [1])
+
+
 def test_a_word_is_for_what_it_names() -> None:
     """Two aren't shown, and a person says that one of them is gone: the other one is kept."""
     seen, spec = without(whole(), "i-1", "i-2"), demo_spec()

@@ -271,7 +271,7 @@ def test_a_second_delivery_does_nothing(case: Case, given: Override) -> None:
 
 
 def test_what_lapsed_once_has_lapsed(case: Case, given: Override) -> None:
-    """Its message comes a second time, when only what it was given for is held back again: it was answered."""
+    """Its message comes again, when only what it was given for is held back: it was answered."""
     case.hide(2)
     case.tick(given)
     answer = case.answer(given)

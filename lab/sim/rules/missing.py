@@ -39,7 +39,7 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
     is_overdue = old.state is not READY and view.spec is not None and now > overdue_at(view, old)
     # Whether a young one counts depends on the clock: what is right by either way to count is right.
     lost = all(too_many(view, old, at) for at in launched_by(view))
-    if view.target(row) is TargetState.HEALTHY or (lost and not is_overdue):
+    if may_answer(view, old) or (lost and not is_overdue):
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}")
     if old.missing_since is None or now < time_of(old.missing_since) + limits.MISSING_S:
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}")
@@ -58,11 +58,18 @@ def overdue(view: InvocationView, row: Replica) -> str:
         return "it is healthy" if row.state is ReplicaState.STARTING else ""
     is_overdue = row.state is not READY and overdue_at(view, row) + SKEW_S <= view.invocation.loaded_at
     lost = any(too_many(view, row, at) for at in launched_by(view))
-    if is_alone(view, row) or (lost and not is_overdue):
+    if is_alone(view, row) or may_answer(view, row) or (lost and not is_overdue):
         return ""
     if row.missing_since is None or view.is_over(row.missing_since, limits.MISSING_S):
         return f"EC2 doesn't show it since {row.missing_since}"
     return ""
+
+
+def may_answer(view: InvocationView, row: Replica) -> bool:
+    """Whether it answers its checks, or did when the load balancer last knew."""
+    target, is_ready = view.target(row), row.state is READY
+    is_unknown = target is TargetState.UNAVAILABLE and is_ready and row.unhealthy_since is None
+    return target is TargetState.HEALTHY or is_unknown
 
 
 def is_alone(view: InvocationView, row: Replica) -> bool:

@@ -95,7 +95,7 @@ def _is_taken_for_gone(view: InvocationView, commit: Commit, row: Replica) -> bo
     is_gone = row.reason.startswith("instance gone") and not row.state.is_active
     now = commit.at + SKEW_S
     is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
-    is_needed = view.target(row) is TargetState.HEALTHY or missing.is_alone(view, old)
+    is_needed = missing.may_answer(view, old) or missing.is_alone(view, old)
     return is_gone and is_needed and not is_taken
 
 

@@ -109,7 +109,12 @@ def _change(world: SimWorld, service: str, thinks_s: float, own: Random) -> None
     change = own.choice(changes)
     if change is _lose_again:
         _find_again(world, service)
-    world.scheduler.at(now + thinks_s * own.uniform(0.3, 1), partial(change, world, service))
+
+    def happen() -> None:
+        if world.is_faulty:
+            change(world, service)
+
+    world.scheduler.at(now + thinks_s * own.uniform(0.3, 1), happen)
 
 
 def _find_again(world: SimWorld, service: str) -> None:
@@ -123,7 +128,6 @@ def _find_again(world: SimWorld, service: str) -> None:
 
 def _lose_again(world: SimWorld, service: str) -> None:
     """It loses it once more, and a tick looks."""
-    if world.is_faulty:
-        for instance in world.found:
-            instance.service = None
-        world.ticks.send(Tick(service).to_json())
+    for instance in world.found:
+        instance.service = None
+    world.ticks.send(Tick(service).to_json())

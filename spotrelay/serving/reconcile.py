@@ -408,7 +408,14 @@ def _adoptions(spec: ServiceSpec, seen: Observation, now: datetime) -> dict[int,
     owned = {r.instance_id for r in seen.rows.replicas.values()}
     found: dict[str | None, list[Instance]] = defaultdict(list)
     for instance in sorted(seen.instances.values(), key=lambda i: i.id):
-        if instance.state.is_alive and instance.id not in owned and instance.id not in seen.warned:
+        # Of one that hosts several, the load balancer may know other slots: they come with the first.
+        is_first = slots.port(instance.id) is None
+        if (
+            instance.state.is_alive
+            and is_first
+            and instance.id not in owned
+            and instance.id not in seen.warned
+        ):
             found[instance.launch_id].append(instance)
     adopted: dict[int, Adopt] = {}
     for intent in overdue:

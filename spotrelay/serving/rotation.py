@@ -38,7 +38,7 @@ def ends_at(warned_at: datetime) -> datetime:
 
 def may_serve_on(replica: Replica) -> bool:
     """Whether it serves, or may come to before EC2 takes it. Its row may be behind the load balancer."""
-    return replica.state in _MAY_SERVE and not replica.stands_by
+    return replica.state in _MAY_SERVE
 
 
 def drain_deadline(spec: ServiceSpec, warned_at: datetime) -> datetime:

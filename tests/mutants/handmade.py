@@ -405,7 +405,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "what-starts-is-thrown-away",
         "serving.rotation",
-        old="    return replica.state in _MAY_SERVE and not replica.stands_by\n",
+        old="    return replica.state in _MAY_SERVE\n",
         new="    return replica.state is ReplicaState.READY\n",
         wrong="a replica that is warned while it starts leaves, though nobody else serves",
     ),

@@ -109,7 +109,7 @@ def test_the_controller_calls_it_so() -> None:
     dead = an_instance(1, InstanceState.TERMINATED)
     (drain,) = (a for a in decide(ready, instances=(dead,)) if isinstance(a, Drain))
     assert [loss.is_warned for loss in told(drain.after(ready, NOW))] == [False]
-    starting = a_replica(1, ReplicaState.STARTING)
+    starting = a_replica(1, ReplicaState.STARTING, missing_since=NOW - seconds(60))
     (drain,) = (a for a in decide(starting) if isinstance(a, Drain))
     assert [loss.is_warned for loss in told(drain.after(starting, NOW))] == [False]
 

@@ -133,7 +133,10 @@ def snapshots() -> Iterator[ServiceSnapshot]:
     for seed in SEEDS:
         for seen in world_of(seed).seen:
             yield seen
-            yield sharing(seen)
+            if not any(
+                r.slots > 1 for r in seen.replicas.values()
+            ):  # some of the worlds' instances are shared
+                yield sharing(seen)
 
 
 def sharing(seen: ServiceSnapshot) -> ServiceSnapshot:

@@ -221,7 +221,7 @@ MISTAKES.append(
         "ids_without_condition",
         frozenset({Rule.IDS_IN_ORDER}),
         ((MemoryStore, "_check", ids_without_condition),),
-        since=2160,
+        since=4000,
     )
 )
 
@@ -799,7 +799,7 @@ def writes_after_a_lost_commit(predicate: Any, wanted: Iterable[Changes]) -> Ite
 
 
 @mistake(Gatherer, "_missed", Rule.REMOVAL_NEEDS_TWO_SIGNS)
-def one_sign_of_a_removal_is_enough(self: Gatherer, service: str, rows: Rows, **_: Any) -> Any:
+def one_sign_of_a_removal_is_enough(self: Gatherer, service: str, rows: Rows, *_: Any) -> Any:
     """A deletion event ends a service, even if its parameter exists again."""
     return (None, True) if rows.removal.told_at else (rows.document, False)
 

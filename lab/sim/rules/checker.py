@@ -12,7 +12,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
-from lab.sim.rules.desired import gone_by, in_effect
+from lab.sim.rules.desired import gone_by, in_effect, rolled_back
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
@@ -248,7 +248,7 @@ class Checker:
         rows = invocation.rows
         if rows is None:
             return []
-        read = (rows.document, invocation.specs.get(service))
+        read = [rolled_back(spec, rows) for spec in (rows.document, invocation.specs.get(service))]
         times = (invocation.loaded_at, self.scheduler.now)
         requests = gone_by(invocation, rows)
         return [in_effect(spec, requests, time) for spec in read if spec for time in times]
@@ -358,7 +358,7 @@ class Checker:
         documents: Sequence[ServiceSpec],
     ) -> None:
         """Fewer than desired are left: does it refuse its probe, while enough others answer theirs?"""
-        if row.reason != "refuses its readiness probe":
+        if not row.reason.startswith("refuses its readiness probe"):
             self.report(Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason})")
             return
         health = invocation.health or {}

@@ -369,9 +369,9 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "launched-under-the-old-version",
-        "serving.strength",
-        old="purchase_option=option, version=version, port=port)",
-        new="purchase_option=option)",
+        "serving.rollout",
+        old="launched = replace(waiting, version=version, port=port_of(spec, rows, version))",
+        new="launched = waiting",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(
@@ -471,8 +471,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "half-of-the-old-ones-leave",
         "serving.rollout",
-        old="len(serving) >= spec.replicas and all(r.replaced_by in settled for r in old)",
-        new="any(r.replaced_by in settled for r in old)",
+        old="len(serving) >= spec.replicas and all(_heir(spec, rows, r) in settled for r in old)",
+        new="any(_heir(spec, rows, r) in settled for r in old)",
         wrong="all old ones leave as soon as one new one serves",
     ),
     HandMade(

@@ -26,10 +26,11 @@ RESTORED_AFTER_S = (5.0, 40.0)
 
 
 def lose_meta(world: SimWorld, service: str) -> None:
-    """Lose the service's entry: its highest ID, its count of serving replicas, what was requested."""
+    """Lose the service's entry: its highest ID, its count of serving replicas, what was asked for."""
     entry = world.memory.damage(service)
     entry.highest_id, entry.serving = 0, 0
     entry.requests.clear()
+    entry.rollback = None
     world.checker.damage([service])
 
 

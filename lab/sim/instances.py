@@ -64,7 +64,7 @@ class SimInstance:
     highest_id: int = 0
     """From its tag."""
     version: int | None = None
-    """Of its launch template; None if it was there from the start."""
+    """Of its launch template; None if something else launched it."""
     end: str = ""
     """EC2's reason for its end."""
     slots: tuple[str, ...] = ()

@@ -10,15 +10,22 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from lab.sim.rules.desired import rolled_back
 from spotrelay.core.instances import Refusal, RefusalKind
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult
+from spotrelay.core.rows import Backoff, Changes, Rollback
+from spotrelay.events.ticks import Tick
+from spotrelay.serving import rollout
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
 
 SHARE = 0.12
 """The share of runs in which EC2 refuses a version."""
+
+ROLLED_BACK = 0.12
+"""The share of runs in which an operator rolls a version back."""
 
 REPAIRED_S = 900.0
 """How long after the end of faults the version is repaired, at most."""
@@ -41,13 +48,30 @@ class Versions:
     repaired_at: tuple[tuple[float, bool], ...] = ()
     """When somebody looks and deploys another version, if EC2 refuses the one that is there; as a share of
     the same, and beyond 1 of `REPAIRED_S` after it. And whether EC2 refuses that one, too."""
+    rollbacks: tuple[Rollbacks, ...] = ()
+    """When an operator rolls back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollbacks:
+    """A version is deployed, rolled back and perhaps tried again; as shares of the time that faults last."""
+
+    deployed_at: float | None
+    """None: what is there is rolled back."""
+    at: float
+    reset_at: float | None
+    """When the rollback is ended by command; None: a deployment may end it, or nothing."""
+    lost_after_s: float | None
+    """How long after it EC2 takes back one that has the version that was given up; None: it takes none."""
 
 
 def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
     """A seed's versions, from a generator of their own: the rest of the run doesn't depend on them."""
+    rollbacks = _rollbacks(seed, minutes)
     random = Random(f"{seed}-versions")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
-        return Versions()
+        # An operator may go back to a version that doesn't start.
+        return Versions(rollbacks=rollbacks, repaired_at=((1.5, False),) if rollbacks else ())
     number = 1 if minutes is None else max(round(minutes / 20), 1)
     is_vanishing = random.random() < 0.6
     times = tuple(sorted(random.uniform(0.0, 0.8) for _ in range(number)))
@@ -59,7 +83,31 @@ def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
         vanishes_at=times if is_vanishing else (),
         takes_all=random.random() < 0.7,
         repaired_at=(*repairs, (1.0 + random.random(), False)),
+        rollbacks=rollbacks,
     )
+
+
+def _rollbacks(seed: int, minutes: float | None) -> tuple[Rollbacks, ...]:
+    """A seed's rollbacks, from a generator of their own."""
+    random = Random(f"{seed}-rollbacks")  # noqa: S311 - to be repeated, not to be unpredictable
+    if random.random() >= ROLLED_BACK:
+        return ()
+    number = 1 if minutes is None else max(round(minutes / 20), 1)
+    drawn = []
+    for _ in range(number):
+        deployed_at, at, reset_at = sorted(random.random() for _ in range(3))
+        is_deployed, is_reset = random.random() < 0.8, random.random() < 0.4
+        if random.random() < 0.3:
+            deployed_at, at = 0.0, 0.9 + at / 10  # perhaps it serves by then
+        drawn.append(
+            Rollbacks(
+                deployed_at if is_deployed else None,
+                at,
+                max(reset_at, at) if is_reset else None,
+                random.uniform(1.0, 20.0) if random.random() < 0.5 else None,
+            )
+        )
+    return tuple(drawn)
 
 
 def schedule(world: SimWorld, versions: Versions) -> None:
@@ -75,6 +123,14 @@ def schedule(world: SimWorld, versions: Versions) -> None:
     for share, is_in_vain in versions.repaired_at:
         when = min(share, 1.0) * faults_s + max(share - 1.0, 0.0) * REPAIRED_S
         world.scheduler.at(when, partial(_repair, world, service, is_refused=is_in_vain))
+    for one in versions.rollbacks:
+        if one.deployed_at is not None:
+            world.scheduler.at(one.deployed_at * faults_s, partial(deploy, world, service, is_refused=False))
+        world.scheduler.at(one.at * faults_s, partial(_roll_back, world, service))
+        if one.lost_after_s is not None:
+            world.scheduler.at(one.at * faults_s + one.lost_after_s, partial(_lose, world, service))
+        if one.reset_at is not None:
+            world.scheduler.at(one.reset_at * faults_s, partial(_reset, world, service))
 
 
 def refused(request: LaunchRequest) -> LaunchResult:
@@ -118,7 +174,47 @@ def _vanish(world: SimWorld, service: str) -> None:
 
 
 def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
-    """Somebody sees that EC2 refuses the deployed version, and deploys another one."""
-    spec = world.services.valid(service, world.scheduler.now)
-    if spec and (service, spec.version) in world.cloud.refused_versions:
+    """Somebody sees that EC2 refuses the version that is to be, and deploys another one.
+
+    An operator may have gone back to one that doesn't start, too.
+    """
+    deployed = world.services.valid(service, world.scheduler.now)
+    spec = rolled_back(deployed, world.memory.load(service))
+    if spec is None:
+        return
+    is_bad = spec is not deployed and spec.version in world.cloud.bad_versions
+    if is_bad or (service, spec.version) in world.cloud.refused_versions:
         deploy(world, service, is_refused=is_refused)
+
+
+def _roll_back(world: SimWorld, service: str) -> None:
+    """An operator gives the deployed version up, as `spotrelay rollback` does."""
+    spec = world.services.valid(service, world.scheduler.now)
+    back = rollout.before(spec, world.memory.load(service)) if spec else None
+    if back is None:
+        return  # the command refuses that
+    world.say(f"** an operator rolls back from version {back.version} to {back.to}")
+    _note(world, service, back)
+
+
+def _lose(world: SimWorld, service: str) -> None:
+    """EC2 takes back one that has a version that was given up."""
+    back, now = world.memory.load(service).rollback, world.scheduler.now
+    with_it = [i for i in world.cloud.of(service) if back and i.version == back.version and i.is_alive(now)]
+    spot = [i for i in with_it if i.offering.purchase_option is PurchaseOption.SPOT]
+    if spot:
+        world.cloud.warn(spot[0])
+
+
+def _reset(world: SimWorld, service: str) -> None:
+    """An operator ends the rollback, and has the deployed version tried again."""
+    if world.services.valid(service, world.scheduler.now):
+        world.say("** an operator ends the rollback")
+        world.memory.commit(Changes(service, backoff=Backoff()))
+        _note(world, service, None)
+
+
+def _note(world: SimWorld, service: str, back: Rollback | None) -> None:
+    world.memory.note_rollback(service, back)
+    world.note_in_effect(service)
+    world.ticks.send_once(Tick(service).to_json())

@@ -32,7 +32,7 @@ from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQ
 from lab.sim.rules import Rule, final_state, limits, word
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
-from lab.sim.rules.desired import CLOCKS_S, in_effect
+from lab.sim.rules.desired import CLOCKS_S, in_effect, rolled_back
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.load import LoadChecker
@@ -365,8 +365,9 @@ class SimWorld:
 
     def note_in_effect(self, service: str) -> None:
         """Record the document that is in effect, by what is deployed and by what the table has."""
-        now, requests = self.scheduler.now, self.memory.load(service).requests
-        deployed = self.services.valid(service, now)
+        now, rows = self.scheduler.now, self.memory.load(service)
+        requests = rows.requests
+        deployed = rolled_back(self.services.valid(service, now), rows)
         known = self.services.in_effect.setdefault(service, [])
         # For a function whose clock is ahead, a request that is about to end is over.
         for moment in (now + 2 * CLOCKS_S, now):
@@ -423,6 +424,8 @@ class SimWorld:
                     sharing=None if is_adopted else spec,
                 )
                 added.highest_id = count
+                for slot in self.cloud.slots_of(added):
+                    slot.version = None if is_adopted else spec.version
                 free[option] += self.cloud.slots_of(added)
             instance = free[option].pop(0)
             rows.append(

@@ -113,16 +113,16 @@ def packed(
     return commits
 
 
-def _turn(action: Action) -> tuple[bool, int, bool]:
-    """What is launched comes by how it is bought, by version, and standbys last."""
+def _turn(action: Action) -> tuple[bool, bool, int]:
+    """What is launched comes by how it is bought and by version, and standbys last: others serve by then."""
     match action:
         case Request() | Launch():
             is_on_demand = action.purchase_option is PurchaseOption.ON_DEMAND
-            return is_on_demand, action.version, action.is_standby
+            return action.is_standby, is_on_demand, action.version
         case Replace():
-            return action.replica.purchase_option is PurchaseOption.ON_DEMAND, action.version, False
+            return False, action.replica.purchase_option is PurchaseOption.ON_DEMAND, action.version
         case _:
-            return False, 0, False
+            return False, False, 0
 
 
 def _of_replica(

@@ -523,8 +523,10 @@ def _for_leftovers(seen: Observation) -> Iterator[TakeOut]:
 def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) -> bool:
     """Whether we launched it. Anybody can set our tags, but not EC2's, nor write into the table."""
     option = instance.offering.purchase_option
-    # Where there is a template for on-demand, instances from before there was one may still run.
-    ours = (spec.launch_template_id, spec.template(option).id) if spec else ()
+    # Where there is a template for on-demand, instances from before there was one may still run. What an
+    # operator went back to may not name it.
+    documents = [document for document in (spec, seen.rows.document) if spec and document]
+    ours = {id_ for doc in documents for id_ in (doc.launch_template_id, doc.template(option).id)}
     is_from_ours = instance.launch_template_id in ours
     return instance.id in seen.recorded or (is_from_ours and instance.launch_id is not None)
 

@@ -74,6 +74,8 @@ def _version(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     What was lost is right then; if it was taken back indeed, the tick replaces it once more.
     """
     is_newer = spec.on_update is not OnUpdate.KEEP and lost.version > spec.version
+    # A rollback is as new as the rows.
+    is_newer &= rows.rollback is None or lost.version > rows.rollback.version
     if is_newer and ReplicaState.READY in lost.entered:
         return lost.version
     return rollout.proven(spec, rows, lost)

@@ -89,8 +89,20 @@ def as_launched(spec: ServiceSpec, rows: Rows, waiting: Replica, now: datetime) 
 
 
 def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
-    """Whether a replica was requested to try a version that has been given up since."""
-    return is_stopped(spec, rows) and waiting.version > to_launch(spec, rows, waiting)
+    """Whether a replica was requested to try a version, and would be launched with one that serves already.
+
+    That one was given up or taken back since, or another one is deployed.
+    """
+    if spec.on_update is OnUpdate.KEEP:
+        return False
+    version, before = to_launch(spec, rows, waiting), rows.replicas.get(waiting.replaces or 0)
+    is_no_other = before is not None and before.version == version != waiting.version
+    return waiting.version > version or (is_no_other and waiting.reason == deployed(waiting.version))
+
+
+def is_taken_back(spec: ServiceSpec, successor: Replica) -> bool:
+    """Whether a replica came to try a version that was taken back since."""
+    return spec.on_update is not OnUpdate.KEEP and successor.version > spec.version
 
 
 def deployed(version: int) -> str:
@@ -185,7 +197,7 @@ def admitted(spec: ServiceSpec, rows: Rows, answering: Iterable[Replica]) -> lis
     answering = list(answering)
     up = {r.id for r in answering if r.version == spec.version and not r.is_warned}
     up |= {r.id for r in rows.replicas.values() if r.stays and r.version == spec.version}
-    is_complete = len(up) >= spec.replicas and all(r.replaced_by in up for r in old_ones(spec, rows))
+    is_complete = len(up) >= spec.replicas and all(_heir(spec, rows, r) in up for r in old_ones(spec, rows))
     return [r for r in answering if is_complete or not is_waiting(spec, rows, r)]
 
 
@@ -194,7 +206,14 @@ def may_change(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
     old = old_ones(spec, rows)
     serving = [r for r in rows.replicas.values() if r.stays and r.version == spec.version]
     settled = {r.id for r in serving if baked_at(spec, r) <= now}
-    return bool(old) and len(serving) >= spec.replicas and all(r.replaced_by in settled for r in old)
+    return bool(old) and len(serving) >= spec.replicas and all(_heir(spec, rows, r) in settled for r in old)
+
+
+def _heir(spec: ServiceSpec, rows: Rows, replica: Replica) -> int | None:
+    """What comes in the place of an old one: what was to replace it may be old by now, too."""
+    successor = rows.replicas.get(replica.replaced_by or 0)
+    is_old_too = successor is not None and is_old(spec, successor)
+    return _heir(spec, rows, successor) if successor and is_old_too else replica.replaced_by
 
 
 def is_refused_for_good(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
@@ -265,9 +284,9 @@ def in_effect(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
 
 
 def earlier_kept(kept: ServiceSpec | None, deployed: ServiceSpec, rows: Rows) -> dict[int, ServiceSpec]:
-    """The documents to keep beside the deployed one: of what replicas have, and of the version before it."""
+    """The documents to keep beside the deployed one: what replicas have or go back to, and the one before."""
     known = {**rows.earlier, **({kept.version: kept} if kept else {})}
-    in_use = {r.version for r in rows.replicas.values()}
+    in_use = {r.version for r in rows.replicas.values()} | ({rows.rollback.to} if rows.rollback else set())
     before = max((version for version in known if version < deployed.version), default=None)
     return {v: doc for v, doc in known.items() if v != deployed.version and (v in in_use or v == before)}
 

@@ -8,7 +8,7 @@ there it still helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -39,7 +39,11 @@ def decide(
         for r in superseded.values()
         if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
     }
-    extra, given_up = 0, set()
+    in_vain = _in_vain(spec, seen, superseded.values(), may_go)
+    yield from (action for r in in_vain for action in (Drain(r, GIVEN_UP), GoWithout(r)))
+    may_go -= sum(r.serves or r.id in found_ill for r in in_vain)
+    extra, given_up = 0, {r.id for r in in_vain}
+    superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
         serves = replica.serves or replica.id in found_ill
@@ -89,7 +93,7 @@ def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyon
     updates = [r for r in in_turn if r.version == spec.version and rollout.is_old(spec, r.replica)]
     others = [r for r in in_turn if r not in updates]
     waiting = sum(rollout.is_waiting(spec, seen.rows, r) for r in seen.rows.replicas.values())
-    others = others[: max(spec.surge - beyond + waiting, 0)]
+    others = others[: max(min(spec.surge, spec.surge - beyond + waiting), 0)]
     return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)], *recommended]
 
 
@@ -166,6 +170,25 @@ def is_silent(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
     if probe is None or probe.failure_threshold_s is None or since is None:
         return False
     return now - since >= seconds(probe.failure_threshold_s)
+
+
+def _in_vain(
+    spec: ServiceSpec, seen: Observation, superseded: Iterable[Replica], may_go: int
+) -> list[Replica]:
+    """What came to try a version that was taken back since, where what it was to replace serves.
+
+    Of those that serve themselves no more than `may_go`.
+    """
+    found = []
+    for replica in superseded:
+        successor = seen.rows.replicas[replica.replaced_by or 0]
+        known = seen.read.replicas.get(successor.id)
+        is_launched = known is not None and known.instance_id is not None
+        may_stay = replica.serves or replica.id in seen.found_ill
+        if is_launched and may_stay and rollout.is_taken_back(spec, successor):
+            found.append(successor)
+    serving = [r for r in found if r.serves or r.id in seen.found_ill]
+    return [r for r in found if r not in serving[max(may_go, 0) :]]
 
 
 def _is_needless(spec: ServiceSpec, successor: Replica, seen: Observation) -> bool:

@@ -516,8 +516,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "half-of-the-old-ones-leave",
         "serving.rollout",
-        old="len(serving) >= spec.replicas and all(r.replaced_by in settled for r in old)",
-        new="any(r.replaced_by in settled for r in old)",
+        old="len(serving) >= spec.replicas and all(_heir(spec, rows, r) in settled for r in old)",
+        new="any(_heir(spec, rows, r) in settled for r in old)",
         wrong="all old ones leave as soon as one new one serves",
     ),
     HandMade(

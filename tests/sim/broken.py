@@ -195,6 +195,7 @@ _record = holding.Holding.record
 _decided = controller._decided
 _to_launch = rollout.to_launch
 _proven = rollout.proven
+_version = replacement._version
 _denied_launch = launching._denied
 
 
@@ -1389,3 +1390,27 @@ def a_request_that_is_denied_counts_as_a_lack_of_capacity(*args: Any) -> Changes
     """The row doesn't say that another version may help."""
     denied = _denied_launch(*args)
     return replace(denied, update=tuple(replace(row, is_denied=False) for row in denied.update))
+
+
+@mistake(rollout, "is_taken_back", Rule.ROLLED_BACK)
+def what_was_taken_back_goes_on(*args: Any) -> bool:
+    """What still starts when an operator goes back takes the place of what serves."""
+    return False
+
+
+@mistake(rollout, "in_effect", Rule.ROLLED_BACK)
+def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
+    """The deployed version is launched, though an operator gave it up."""
+    return spec
+
+
+@mistake(replacement, "_version", Rule.ROLLED_BACK, since=2800)
+def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
+    """What is lost of the version that was given up is replaced with the same."""
+    return _version(spec, replace(rows, rollback=None), lost)
+
+
+@mistake(rollout, "_heir", Rule.SETTLES, Rule.ROLLED_OUT, since=29503700)
+def new_ones_wait_for_old_ones_for_ever(spec: ServiceSpec, rows: Rows, replica: Replica) -> int | None:
+    """An old one was to be replaced by one that is old by now: so not all of the new ones seem to be up."""
+    return replica.replaced_by

@@ -9,18 +9,20 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Denied, LaunchRequest
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff, Rollback
-from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import LaunchTemplate, OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, rollout
-from spotrelay.serving.actions import GiveUp, Launch, Replace
-from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, rows_of
+from spotrelay.events import InterruptionWarning
+from spotrelay.serving import interruption, projection, reconcile, rollout
+from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, HoldBack, Launch, Replace, TakeIn
+from tests.examples import demo_spec, on_demand_pool
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, decide, new, old, spec_of
-from tests.unit.worlds import Troubled, active, dry, reclaim, serving, warn, world_of
+from tests.unit.worlds import Troubled, active, dry, reclaim, serving, table, warn, world_of
 
 REQUESTED, READY = ReplicaState.REQUESTED, ReplicaState.READY
 STRATEGIES = [OnUpdate.ROLLING, OnUpdate.BLUE_GREEN, OnUpdate.KEEP]
@@ -146,6 +148,16 @@ def test_a_roll_out_that_ec2_refuses_goes_on_with_the_next_version(on_update: On
     assert there(world) == [(3, READY)] * 3
 
 
+def test_what_would_be_launched_as_what_is_there_is_called_off() -> None:
+    """An operator went back, EC2 refused that, and another one is deployed: it is asked for by itself."""
+    there, waiting = new(4, replaced_by=5, since_s=900), a_replica(5, REQUESTED, replaces=4)
+    to_go_back = replace(waiting, reason="version 1 is deployed")
+    spec = spec_of(1, version=3)
+    assert decide(there, to_go_back, spec=spec) == [End(to_go_back, "its version is given up")]
+    for_another_reason = decide(there, waiting, spec=spec)
+    assert [a.version for a in for_another_reason if isinstance(a, Launch)] == [2]
+
+
 def test_a_version_that_was_just_deployed_is_not_given_up_for_the_one_before() -> None:
     """EC2 refused version 2 for an hour. Of version 3, which comes in its place, it has half an hour, too."""
     spec = spec_of(2, version=3, on_update=OnUpdate.BLUE_GREEN)
@@ -169,6 +181,9 @@ def test_a_lack_of_capacity_is_no_reason_to_try_another_version() -> None:
     others = rows_of(old(1), old(2), waiting)
     assert rollout.to_launch(spec_of(), others, waiting) == 1
     assert rollout.to_launch(spec_of(), others, replace(waiting, is_proven=False)) == 1, "a row of before"
+    newer = rows_of(old(1), new(2), waiting)
+    denied = replace(waiting, is_denied=True)
+    assert rollout.to_launch(spec_of(version=3), newer, denied) == 2, "which nobody refused"
 
 
 def test_a_version_that_served_is_launched_again_though_nobody_serves_any_more() -> None:
@@ -260,3 +275,107 @@ def test_a_standby_that_ec2_refuses_is_asked_for_as_what_serves_by_now() -> None
     fleet = [new(i, since_s=900) for i in (4, 5, 6)]
     launches = [a for a in decide(*fleet, waiting, spec=spec_of(standby=1)) if isinstance(a, Launch)]
     assert [(r.id, r.version) for launch in launches for r in launch.replicas] == [(9, 2)]
+
+
+# A version that an operator goes back from.
+
+
+def test_what_was_to_try_a_version_that_was_taken_back_goes() -> None:
+    """Version 1 serves, so nobody needs what still starts with version 2; nor what is only asked for."""
+    back = spec_of(version=1)
+    pair, others = [old(1, replaced_by=4)], [old(2), old(3)]
+    rising, waiting = new(4, ReplicaState.STARTING, replaces=1), new(4, REQUESTED, replaces=1)
+    gone = Drain(rising, "its version is given up")
+    assert decide(*pair, *others, rising, spec=back) == [gone, GoWithout(rising)]
+    assert decide(*pair, *others, waiting, spec=back) == [End(waiting, "its version is given up")]
+    keep = spec_of(version=1, on_update=OnUpdate.KEEP)
+    assert gone not in decide(*pair, *others, rising, spec=keep), "what runs stays"
+    needed = old(1, replaced_by=4, unhealthy_since=NOW - seconds(9))
+    assert gone not in decide(needed, *others, rising, spec=back), "it serves sooner than another would"
+
+
+@pytest.mark.parametrize(("left", "goes"), [(2, True), (1, False)])
+def test_one_that_serves_goes_only_if_as_many_as_wanted_are_left(left: int, goes: bool) -> None:
+    """Version 2 was up already when the operator went back, and what it was to replace is still there."""
+    up = new(4, replaces=1)
+    others = [old(2), old(3)][:left]
+    health = dict.fromkeys((1, 2, 3), TargetState.HEALTHY) | {4: TargetState.UNHEALTHY}
+    ill = decide(old(1, replaced_by=4), *others, up, spec=spec_of(version=1), health=health)
+    assert not [a for a in ill if isinstance(a, Drain)], "it may only be busy"
+    drains = decide(old(1, replaced_by=4), *others, up, spec=spec_of(version=1))
+    assert (Drain(up, "its version is given up") in drains) is goes
+    assert not [a for a in drains if isinstance(a, Drain) and a.replica.version == 1]
+
+
+def test_a_rollback_in_the_middle_of_a_blue_green_roll_out_lets_nobody_in() -> None:
+    """The new ones wait outside the rotation: they end there, and those that serve go on."""
+    back = spec_of(2, version=1, on_update=OnUpdate.BLUE_GREEN)
+    fleet = [old(1, replaced_by=3), old(2, replaced_by=4)]
+    rising = [new(i, ReplicaState.STARTING, replaces=i - 2) for i in (3, 4)]
+    actions = decide(*fleet, *rising, spec=back)
+    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [3, 4]
+
+
+def test_a_signal_replaces_nothing_with_a_version_that_was_taken_back() -> None:
+    """It knows of a rollback as soon as the rows do, however old its document is."""
+    warning = InterruptionWarning("i-4", NOW, "terminate")
+    for lost, version in ((new(4), 1), (new(4, version=3), 1), (new(4, version=4), 4)):
+        few = replace(rows_of(lost, rollback=Rollback(3, 1, 8081)), serving=3, is_whole=False)
+        (*_, replacement) = interruption.decide([(warning, lost)], few, spec_of(version=1), NOW)
+        assert isinstance(replacement, Replace)
+        assert replacement.version == version, "of one that was deployed since it knows nothing yet"
+
+
+def test_new_ones_enter_for_old_ones_that_were_to_be_replaced_by_old_ones() -> None:
+    """A roll-out was overtaken by the next: what was to replace an old one is old itself, and serves."""
+    spec = spec_of(2, version=3, on_update=OnUpdate.BLUE_GREEN)
+    fleet = [old(1, replaced_by=3), old(2, replaced_by=5), new(3, replaces=1, replaced_by=4)]
+    news = [new(4, ReplicaState.STARTING, version=3, replaces=3)]
+    news += [new(5, ReplicaState.STARTING, version=3, replaces=2)]
+    assert rollout.admitted(spec, rows_of(*fleet, *news), news) == news
+    serving = [replace(r, state=READY, entered={**r.entered, READY: NOW}) for r in news]
+    assert rollout.may_change(spec, rows_of(*fleet, *serving), NOW)
+    assert not rollout.may_change(spec, rows_of(*fleet, serving[0], news[1]), NOW)
+
+
+def test_those_that_wait_outside_make_no_room_beyond_surge() -> None:
+    """Three new ones come for what is missing: of three old ones that are ill one is replaced at a time."""
+    ill = [old(i, unhealthy_since=NOW - seconds(90)) for i in (1, 2, 3)]
+    well = [old(7)]
+    news = [new(i, ReplicaState.STARTING) for i in (4, 5, 6)]
+    actions = decide(*ill, *well, *news, spec=spec_of(7, on_update=OnUpdate.BLUE_GREEN))
+    replaced = [a.replica.id for a in actions if isinstance(a, Replace) and a.version == 1]
+    assert replaced == [1]
+
+
+def test_an_instance_is_ours_though_an_old_document_does_not_name_its_launch_template() -> None:
+    """An operator went back, and what the version before had is lost: its on-demand template isn't."""
+    deployed_doc = spec_of(on_demand_template=LaunchTemplate("lt-2", "1"))
+    back = replace(deployed_doc.in_version(1), port=8081)
+    offering = on_demand_pool("us-east-1a", "g5.xlarge")
+    ours = an_instance(50, launch_id="x", launch_template_id="lt-2", launched_at=LONG_AGO, offering=offering)
+    seen = seen_of(old(1), instances=[an_instance(1), ours], health={1: TargetState.HEALTHY})
+    for document, found in ((deployed_doc, TakeIn), (None, HoldBack)):
+        known = replace(seen, rows=replace(seen.rows, document=document))
+        (about,) = [a for a in reconcile.decide(back, known, NOW) if isinstance(a, TakeIn | HoldBack)]
+        assert isinstance(about, found)
+
+
+def test_what_waits_for_its_probe_is_registered_at_the_port_of_its_like() -> None:
+    """The table was lost, and version 1's document with it: another replica still says its port."""
+    spec = deployed(2, OnUpdate.ROLLING, port=9000)
+    world, controller = serving(deployed(1, OnUpdate.ROLLING))
+    world.services.specs["demo"] = spec
+    lost = table(world)
+    first, second, third = active(world)
+    for row in (first, second, third):
+        lost.replicas[row.id] = replace(row, port=8081)
+    starting = {s: at for s, at in second.entered.items() if s is not READY}
+    row = replace(second, state=ReplicaState.STARTING, entered=starting, port=None)
+    lost.replicas[second.id], lost.serving = row, 2
+    world.store.keep_document(spec, {})
+    del world.router.registered[row.instance_id or ""]
+    for targets in world.router.groups.values():
+        targets.pop(row.instance_id or "", None)
+    go_on(world, controller, 6)
+    assert world.router.registered[row.instance_id or ""] == 8081

@@ -14,7 +14,7 @@ from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.serving import slots
 from tests.examples import demo_spec
@@ -96,6 +96,17 @@ def test_a_warning_takes_all_of_them_out_at_once() -> None:
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 4
     assert not any(slot in in_rotation(world) for slot in SLOTS)
+
+
+def test_a_version_that_is_not_the_deployed_one_is_launched_with_its_own_slots() -> None:
+    """Version 2 hosts one replica on an instance; what is lost of version 1 hosted four, and will again."""
+    rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)
+    world, controller = of_slots(rolling)
+    world.services.specs["demo"] = replace(rolling, version=2, slots={LARGE: 1})
+    controller.tick("demo")
+    controller.handle(warning(world, FIRST))
+    (launch,) = world.fleet.launches
+    assert (launch.spec.version, launch.spec.slots) == (1, {LARGE: 4})
 
 
 def test_a_lost_warning_is_found_for_all_of_them() -> None:

@@ -190,6 +190,8 @@ def test_documents_are_kept_for_what_replicas_have_and_for_the_version_before() 
     assert rollout.earlier_kept(spec_of(), third, known) == {1: BEFORE, 2: spec_of()}
     assert rollout.earlier_kept(spec_of(), third, rows_of(earlier={1: BEFORE})) == {2: spec_of()}
     assert rollout.earlier_kept(None, third, rows_of()) == {}
+    back = rows_of(new(2), earlier={1: BEFORE, 2: spec_of()}, rollback=Rollback(3, 1, 8081))
+    assert rollout.earlier_kept(third, replace(third, replicas=9), back) == {1: BEFORE, 2: spec_of()}
     assert rollout.earlier_kept(third, replace(third, replicas=9), known) == {1: BEFORE}
 
 

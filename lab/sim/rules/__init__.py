@@ -151,6 +151,10 @@ class Rule(StrEnum):
         "What never got an instance is launched as the deployed version, unless that one was given up, "
         "or a version that has served may still be launched"
     )
+    ROLLED_BACK = (
+        "After a rollback nothing is launched with the version that was given up, "
+        "nor does that take the place of what serves"
+    )
     GRADUAL_RETURN_TO_SPOT = (
         "While as many as desired serve, a quarter of the replicas, or two, return to Spot at a time"
     )

@@ -13,7 +13,7 @@ from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
 from lab.sim.rules.availability import check_rotation_kept
-from lab.sim.rules.desired import gone_by, in_effect
+from lab.sim.rules.desired import gone_by, in_effect, rolled_back
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.rules.word import let_go, of_replica
 from lab.sim.scheduler import Scheduler
@@ -253,7 +253,7 @@ class Checker:
         rows = invocation.rows
         if rows is None:
             return []
-        read = (rows.document, invocation.specs.get(service))
+        read = [rolled_back(spec, rows) for spec in (rows.document, invocation.specs.get(service))]
         times = (invocation.loaded_at, self.scheduler.now)
         requests = gone_by(invocation, rows)
         return [in_effect(spec, requests, time) for spec in read if spec for time in times]

@@ -34,6 +34,26 @@ def in_effect(spec: Spec, requests: Mapping[Source, ScaleRequest], time: float) 
     return replace(spec, replicas=number + beyond, base_on_demand=base, overprovision=beyond)
 
 
+def rolled_back(spec: Spec, rows: Rows) -> Spec:
+    """The deployed document, or what an operator went back to: with what belongs to a replica's version."""
+    back = rows.rollback
+    if spec is None or back is None or back.version != spec.version:
+        return spec
+    kept = {**rows.earlier, **({rows.document.version: rows.document} if rows.document else {})}.get(back.to)
+    before = replace(spec, version=back.to, port=back.port, on_demand_template=None, slots={})
+    if kept is None:
+        return before
+    probe = spec.readiness_probe and kept.readiness_probe
+    return replace(
+        before,
+        on_demand_template=kept.on_demand_template,
+        slots=kept.slots,
+        readiness_probe=probe,
+        initial_delay_s=kept.initial_delay_s,
+        busy=kept.busy,
+    )
+
+
 def begun(spec: ServiceSpec, rows: Rows) -> int:
     """Where the load's number isn't on record: as many as are there, or the file's number if it is more."""
     regular = (r for r in rows.replicas.values() if r.is_counted and not r.is_fallback)

@@ -11,7 +11,7 @@ from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule, standbys
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
-from lab.sim.rules.desired import in_effect
+from lab.sim.rules.desired import in_effect, rolled_back
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.desired import Source
@@ -56,7 +56,7 @@ def check(world: SimWorld) -> None:
 def _check_service(world: SimWorld, service: str) -> None:
     now, report = world.scheduler.now, world.checker.report
     rows = world.memory.load(service)
-    spec = in_effect(world.services.valid(service, now), rows.requests, now)
+    spec = in_effect(rolled_back(world.services.valid(service, now), rows), rows.requests, now)
     desired = spec.replicas if spec else 0
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
@@ -173,9 +173,9 @@ def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> 
 
 
 def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
-    """Where versions roll out, nothing of an older one is left."""
+    """Where versions roll out, nothing of another one is left."""
     old = [
-        f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by
+        f"{r} v{r.version}" for r in rows.replicas.values() if r.version != spec.version and not r.stands_by
     ]
     if old and spec.on_update is not OnUpdate.KEEP:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.sim.gate import Invocation
-from lab.sim.rules import completeness, overrides, replicas, rows
+from lab.sim.rules import completeness, overrides, replicas, rows, versions
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
-from lab.sim.rules.desired import ends_between, gone_by, in_effect
+from lab.sim.rules.desired import ends_between, gone_by, in_effect, rolled_back
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.rows import Rows
 from spotrelay.memory import MemoryStore
@@ -52,7 +52,11 @@ class InvocationChecker:
             service,
             read,
             self.memory.load(service) if service else Rows(),
-            in_effect(invocation.specs.get(service), gone_by(invocation, read), invocation.loaded_at),
+            in_effect(
+                rolled_back(invocation.specs.get(service), read),
+                gone_by(invocation, read),
+                invocation.loaded_at,
+            ),
             {instance.id: instance for instance in invocation.observed},
             invocation.health or {},
             self.warnings,
@@ -68,6 +72,7 @@ class InvocationChecker:
             # A restored table gives IDs again: rows with one ID may be of two replicas.
             if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
                 rows.check(view, commit)
+            versions.check_rolled_back(self.checker, invocation, commit)
             is_uncertain = is_between or self.checker.is_damaged(service, invocation.began_at - BLIND_S)
             if view.is_tick and commit.changes.service == service and not is_uncertain:
                 replicas.check(view, commit)

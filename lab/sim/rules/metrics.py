@@ -19,7 +19,7 @@ from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
-from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect
+from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
 from lab.sim.rules.standbys import got_instance_of_another
 from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
@@ -183,6 +183,7 @@ class MetricChecker:
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
                 bounds.add(Metric.HELD_BACK, None)
                 spec = rows.document
+        spec = rolled_back(spec, rows)
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)

@@ -237,6 +237,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
                 )
         elif moves.is_extra(row, view.rows.replicas):
             continue  # what was to move stayed when that was decided; the next tick looks
+        elif row.reason.startswith("its version is given up"):
+            continue  # what it was to replace stays
         elif row.reason.endswith(NEEDLESS) and count + _created_later(view, commit) < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
@@ -282,16 +284,19 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
 
 def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
-    # One may get ready in this very tick; of one that ends in it nothing is left to tell.
-    ready = (r for r in view.now.replicas.values() if ReplicaState.READY in r.entered)
-    served = {r.version for r in ready if r.version != NO_VERSION}
+    # One may get ready in this very tick, or end in it.
+    ready, now = (
+        {r.version for r in rows.replicas.values() if ReplicaState.READY in r.entered}
+        for rows in (view.rows, view.now)
+    )
+    served = {version for version in ready | now if NO_VERSION != version <= spec.version}
     # A version that serves as a fallback may have failed too often on Spot. A later one is its repair.
     looping = {v for v in served for known in backoffs(view) if is_looping(known, v)}
     served -= looping - {spec.version}
     replaced = commit.before.replicas.get(row.replaces or 0)
     is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
     # Only beside a replica that stays may a version be tried, or where none has served.
-    may_try = not served or (replaced is not None and commit.after.replicas[replaced.id].is_counted)
+    may_try = not served & now or (replaced is not None and commit.after.replicas[replaced.id].is_counted)
     if spec.on_update is OnUpdate.KEEP:
         is_right = row.version == spec.version
     else:
@@ -338,6 +343,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         return
     counted = (r for r in after.values() if r.is_counted and not r.is_fallback)
     paired = [r for r in counted if _gives_way(r, commit.after)]
+    # What came to try a version that is taken back since stands for none that would be replaced now.
+    paired = [r for r in paired if not r.version <= spec.version < after[r.replaced_by or 0].version]
     at_once = [r for r in paired if spec.on_update is OnUpdate.BLUE_GREEN and r.version != spec.version]
     pairs = len(paired) - len(at_once)
     if pairs > spec.surge or len(at_once) > spec.replicas:
@@ -604,6 +611,7 @@ def _needs_fallback(view: InvocationView, row: Replica) -> bool:
         or not now.is_counted
         or now.state is ReplicaState.READY
         or not _may_need_fallback(row, view.rows)
+        or stays_in(view.rows.replicas.get(row.replaces or 0, row), view.now)  # it has recovered since
     ):
         return False
     if row.attempts > 0:

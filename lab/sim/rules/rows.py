@@ -287,7 +287,10 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
     if reason.startswith("version "):
         successor = commit.after.replicas.get(row.replaced_by or 0)
         is_with_others = successor is None and old.is_fallback and _is_at_once(view.spec)
-        is_replaced = was_ready and successor is not None and row.version != successor.version
+        # What was to be replaced by another version and answers no more may be by the same one.
+        may_be_same = old.unhealthy_since is not None
+        is_replaced = was_ready and successor is not None
+        is_replaced &= may_be_same or (successor is not None and row.version != successor.version)
         return is_with_others or is_replaced
     if reason.startswith("unhealthy for "):
         return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
@@ -313,14 +316,21 @@ def _is_at_once(spec: ServiceSpec | None) -> bool:
 def _is_given_up(spec: ServiceSpec | None, before: Rows, old: Replica) -> bool:
     """Whether a replica that goes was to replace one that serves, and nothing was asked for yet.
 
-    Where all change at once, all of the new ones go, while others serve.
+    Where all change at once, all of the new ones go, while others serve; and what was to try a version that
+    is taken back.
     """
+    served = before.replicas.get(old.replaces or 0)
+    back = before.rollback
+    to = spec.version if spec else back.to if back else old.version
+    if served and served.state is ReplicaState.READY and to < old.version:
+        return True  # it was taken back
     if spec is not None and _is_at_once(spec):
         others = sum(r.serves and r.version != old.version for r in before.replicas.values())
         return old.version == spec.version and others > 0
-    served = before.replicas.get(old.replaces or 0)
-    is_waiting = old.state is ReplicaState.REQUESTED
-    return is_waiting and served is not None and served.stays and served.version < old.version
+    if served is None or not served.stays or old.state is not ReplicaState.REQUESTED:
+        return False
+    was_to_roll_out = served.version != old.version and old.reason.startswith("version ")
+    return was_to_roll_out or served.version < old.version
 
 
 def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:

@@ -1,12 +1,13 @@
-"""The rule about what is launched that was requested before: with which version?"""
+"""The rules about which version is launched: what was requested before, and after a rollback."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.sim.gate import Commit
+from lab.sim.gate import Commit, Invocation
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import backoffs, is_looping, rollout_stopped
+from lab.sim.rules.checker import SKEW_S, Checker
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Rows
@@ -27,6 +28,24 @@ def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> N
                 Rule.LAUNCHED_AS_DEPLOYED,
                 f"{row} of version {old.version} is launched as {row.version}, not {sorted(may_be)}",
             )
+
+
+def check_rolled_back(checker: Checker, invocation: Invocation, commit: Commit) -> None:
+    """A version was given up by an operator: is nothing launched with it, and does what serves stay?"""
+    service, back = commit.changes.service, commit.before.rollback
+    since = invocation.began_at - SKEW_S
+    documents = checker.documents(service, since)
+    is_in_effect = bool(documents) and all(back and spec.version == back.to for spec in documents)
+    if back is None or not is_in_effect or checker.is_damaged(service, since):
+        return
+    for row in commit.changes.to_launch:
+        if row.version == back.version:
+            checker.report(Rule.ROLLED_BACK, f"{invocation.name}: {row} is launched after {back}")
+    for row in commit.changes.update:
+        old, successor = (commit.before.replicas.get(id_ or 0) for id_ in (row.id, row.replaced_by))
+        makes_place = old and old.serves and not row.state.is_active and row.reason.startswith("version ")
+        if makes_place and row.version <= back.to and successor and successor.version == back.version:
+            checker.report(Rule.ROLLED_BACK, f"{invocation.name}: {row} makes place after {back}")
 
 
 def check_noted(view: InvocationView, row: Replica, replaced: Replica | None) -> None:

@@ -401,7 +401,7 @@ class TakeIn(_Step):
     is_fallback: bool = False
     """Whether it was bought on-demand though the service wants Spot there."""
     port: int | None = None
-    """What it is registered with; None: it isn't in rotation."""
+    """What its instance's first server is registered with; None: it isn't in rotation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,9 +265,7 @@ def _taken_in(
         instance_id=instance.id,
         slots=instance.slots,
         launch_id=instance.launch_id,
-        # A slot's ID says its own port, and the row the service's.
-        port=(None if instance.slots > 1 else action.port)
-        or (rollout.port_of(spec, rows, version) if spec else None),
+        port=action.port or (rollout.port_of(spec, rows, version) if spec else None),
         purchase_option=instance.offering.purchase_option,
         is_fallback=action.is_fallback,
         # Whoever still holds a row of this ID, of before the table was lost, has another revision.

@@ -505,7 +505,7 @@ def _for_unowned(
             if is_healthy
             else "in rotation, and nothing on record knew it",
             is_fallback=is_on_demand and base <= 0,
-            port=seen.ports.get(instance.id),
+            port=seen.ports.get(slots.host(instance.id)),
         )
         base -= is_on_demand
 

@@ -207,6 +207,21 @@ def test_rows_that_got_lost_come_back_for_all_that_serve() -> None:
     assert {r.slots for r in active(world)} == {4}
 
 
+def test_a_lost_table_is_no_reason_to_forget_ports() -> None:
+    """With another port deployed and the old document lost, a warning still takes all four out at once."""
+    rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)
+    world, controller = of_slots(rolling)
+    world.services.specs["demo"] = replace(rolling, version=2, port=rolling.port + 1000)
+    world.store._services.clear()
+    world.store._located.clear()
+    world.store._slots.clear()
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    controller.tick("demo")
+    assert {r.version for r in active(world)} == {1}
+    controller.handle(warning(world, FIRST))
+    assert not set(SLOTS) & in_rotation(world)
+
+
 def test_one_row_that_got_lost_comes_back() -> None:
     """The others are there: its target gets a row, and stays in rotation."""
     world, controller = of_slots(shared())

@@ -180,7 +180,7 @@ class CooldownChecker:
 def _evidence_in(row: Replica, old: Replica) -> Iterator[tuple[Cause, bool]]:
     """The causes that a written row gives, and whether their cooldown must be recorded."""
     is_spot = row.offering is not None and row.offering.purchase_option is PurchaseOption.SPOT
-    was_there = old.state.is_active
+    was_there = old.state.is_active or row.state.is_active  # or it comes back, as nobody else serves
     if row.state is ReplicaState.FAILED:
         yield Cause.FAILURE, True
     is_leaving = row.state is not old.state

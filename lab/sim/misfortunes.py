@@ -234,7 +234,9 @@ def _alone(victim: _Victim) -> None:
         for state in world.cloud.market:
             offering = Offering(state.pool, PurchaseOption.SPOT)
             in_use, (capacity, free) = state.in_use(offering.purchase_option), before[offering]
-            world.cloud.market.set_capacity(offering, max(in_use + max(free, 1), capacity))
+            # The end of faults may have given more by now.
+            least = max(state.capacity(offering.purchase_option), capacity)
+            world.cloud.market.set_capacity(offering, max(in_use + max(free, 1), least))
 
     world.scheduler.at(now + ALONE_AFTER_S, sicken)
     world.scheduler.at(world.scenario.faults_s, give_again)

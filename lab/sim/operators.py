@@ -60,10 +60,16 @@ def override(world: SimWorld, service: str) -> None:
     _look(world, service, own)
 
 
+LATE_S = 600.0
+"""By then every message of before the end of faults has been delivered, also one that was tried again."""
+
+
 def confirm_removal(world: SimWorld, service: str) -> None:
     """An operator says that a service was removed, as soon as that is held back, until it is believed."""
     rows, now = world.memory.load(service), world.scheduler.now
-    is_believed = rows.removal.told_at is not None or service not in world.memory.services()
+    # A tick of before that comes late may remember what was forgotten.
+    is_forgotten = service not in world.memory.services() and now > world.scenario.faults_s + LATE_S
+    is_believed = rows.removal.told_at is not None or is_forgotten
     if is_believed or world.services.valid(service, now) is not None:
         return
     held = [one for one in rows.held.back if one.what == OF_DOCUMENT]

@@ -145,7 +145,7 @@ def _for_one(
     replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
 ) -> Action | None:
     if replica.state is ReplicaState.DRAINING:
-        return _for_draining(replica, summary)
+        return _for_draining(replica, summary, spec, staying, now)
     if summary.state is not None and not summary.state.is_alive:
         if not (replica.state is ReplicaState.READY or replica.is_warned or summary.warned_at):
             return None  # why it ended at birth, the event doesn't say: the tick asks EC2
@@ -194,12 +194,17 @@ def for_warned(
     return None if replica.is_warned else ServeOn(replica, reason, warned_at)
 
 
-def _for_draining(replica: Replica, summary: _Summary) -> Action | None:
+def _for_draining(
+    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
+) -> Action | None:
     if summary.state is InstanceState.TERMINATED:
         return End(replica, replica.reason)
     if summary.warned_at and not replica.is_warned:
         return NoteWarning(replica, summary.warned_at)
-    if summary.warned_at and replica.instance_id:
-        # Whoever wrote the row may have died before the load balancer heard of it.
-        return TakeOut(replica.instance_id)
+    if summary.warned_at and replica.warned_at and replica.instance_id:
+        # Whoever wrote the row may have died before the load balancer heard of it. Where nobody stays, it may
+        # be the one that still serves: a tick brings it back, or takes it out.
+        may_stay = spec if summary.has_notice and staying <= 0 else None
+        if may_stay is None or rotation.may_leave(may_stay, replica.warned_at, 0, now, is_last=True):
+            return TakeOut(replica.instance_id)
     return None

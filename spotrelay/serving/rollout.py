@@ -58,15 +58,19 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     """With which version a replica is launched that was requested before.
 
     With the deployed one, unless that was given up: so to deploy again repairs what EC2 refuses. But a loss
-    tries no new version while one that has served may be launched.
+    tries no new version while one that has served may be launched. And one that was given up and serves all
+    the same is more than one that EC2 refuses.
     """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
     served = proven(spec, rows, waiting)
-    if waiting.version > spec.version or is_stopped(spec, rows):
+    if waiting.version > spec.version:
         return served
-    is_known = waiting.is_proven or has_served(rows, served)
     is_refused = waiting.is_denied and waiting.version == served
+    if is_stopped(spec, rows):
+        is_serving = any(r.serves and r.version == spec.version for r in rows.replicas.values())
+        return spec.version if is_refused and is_serving else served
+    is_known = waiting.is_proven or has_served(rows, served)
     # What was to try a newer version beside one that serves tries the newest.
     return served if is_known and not is_refused and waiting.version <= served else spec.version
 
@@ -97,7 +101,8 @@ def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
         return False
     version, before = to_launch(spec, rows, waiting), rows.replicas.get(waiting.replaces or 0)
     is_no_other = before is not None and before.version == version != waiting.version
-    return waiting.version > version or (is_no_other and waiting.reason == deployed(waiting.version))
+    is_trial = waiting.version > version and not waiting.is_proven
+    return is_trial or (is_no_other and waiting.reason == deployed(waiting.version))
 
 
 def is_taken_back(spec: ServiceSpec, successor: Replica) -> bool:

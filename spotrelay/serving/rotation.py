@@ -121,14 +121,18 @@ def leaving(
 def last_there(replicas: Collection[Replica]) -> list[Replica]:
     """Who serves on the longest where all are warned; empty: another one stays.
 
-    It is one of those that serve. Where none does by its row, it is all that may: rows may be behind what the
-    load balancer knows, and that sends requests to all where none is healthy.
+    It is one of those that serve, and what may come to serve after it. Where none does by its row, it is all
+    that may: rows may be behind what the load balancer knows, and that sends requests to all where none is
+    healthy.
     """
     if any(r.stays for r in replicas):
         return []
     serving_on = [r for r in replicas if r.warned_at and may_serve_on(r)]
     serving = [(r.warned_at, r.id, r) for r in serving_on if r.warned_at and r.serves]
-    return [max(serving)[-1]] if serving else serving_on
+    if not serving:
+        return serving_on
+    until, _, last = max(serving)
+    return [last, *(r for r in serving_on if not r.serves and r.warned_at and r.warned_at > until)]
 
 
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
@@ -139,8 +143,8 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]
     rows = list(seen.rows.replicas.values())
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
     answers = (id_ for id_, state in seen.health.items() if state is TargetState.HEALTHY)
-    is_served = any(r.serves for r in rows) or any(id_ not in draining for id_ in answers)
-    if is_served:
+    serving = (r for r in rows if r.serves and _is_still_there(r, seen))
+    if any(serving) or any(id_ not in draining for id_ in answers):
         return set()
     left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
@@ -149,10 +153,19 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]
     return {r.id for r in back[: spec.replicas]}
 
 
-def _has_left(replica: Replica, seen: Observation) -> bool:
-    """Whether it has served and left, and its instance runs."""
+def _is_still_there(replica: Replica, seen: Observation) -> bool:
+    """Whether nothing that was just seen says otherwise of one that serves by its row."""
     instance = seen.instances.get(replica.instance_id or "")
-    is_there = instance is not None and instance.state is InstanceState.RUNNING
+    is_dead = instance is not None and not instance.state.is_alive
+    health = seen.health.get(replica.instance_id or "")
+    return not is_dead and health not in (TargetState.UNHEALTHY, TargetState.UNUSED)
+
+
+def _has_left(replica: Replica, seen: Observation) -> bool:
+    """Whether it has served and left, and its instance runs, by EC2's word or by its own answers."""
+    instance = seen.instances.get(replica.instance_id or "")
+    answers = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
+    is_there = answers if instance is None else instance.state is InstanceState.RUNNING
     has_left = replica.state is ReplicaState.DRAINING and ReplicaState.READY in replica.entered
     return has_left and is_there and not replica.is_standby
 

@@ -11,7 +11,7 @@ Nothing that serves is given up while the rest that serve are fewer than wanted,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -42,7 +42,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
     droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
-    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen.prices))
+    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -62,7 +62,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     if not failures.is_held(version, rows.backoff, now):
         yield from _requests(spec, len(regular), _bought_on_demand(regular), version)
     wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
-    wanted = min(wanted, spec.replicas + spec.surge - len(fallbacks))
+    wanted = min(wanted, spec.replicas + spec.surge - (len(fallbacks) - len(idle)))
     is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
         yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True)
@@ -294,25 +294,25 @@ def surplus(spec: ServiceSpec, rows: Rows) -> int:
     return max(sum(not r.is_fallback for r in counted(rows)) - spec.replicas, 0)
 
 
-def _surplus(
-    spec: ServiceSpec, regular: Sequence[Replica], count: int, prices: Mapping[Offering, float]
-) -> list[Replica]:
+def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Observation) -> list[Replica]:
     """The regular replicas to give up: what is farthest from serving, and the on-demand base last.
 
-    Of the rest on-demand goes before Spot, then the dearest, then the newest.
+    Of the rest on-demand goes before Spot, then the dearest, then the newest. A row may be behind the load
+    balancer: what may answer its checks is nearer to serving than what doesn't.
     """
 
     def price(replica: Replica) -> float:
-        return prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
+        return seen.prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
 
     def least_missed(replica: Replica) -> tuple[int, bool, float, int]:
         distance, serves, age = _least_missed(replica)
         return distance, serves, -price(replica), age
 
-    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, float, int]:
+    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, bool, float, int]:
         distance, serves, cheapness, age = least_missed(replica)
+        may_answer = seen.health.get(replica.instance_id or "") in _MAY_ANSWER
         is_spot = replica.purchase_option is PurchaseOption.SPOT
-        return distance, serves, replica.id in base, is_spot, cheapness, age
+        return distance, serves, may_answer, replica.id in base, is_spot, cheapness, age
 
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
     base = {r.id for r in sorted(on_demand, key=least_missed, reverse=True)[: _base(spec)]}
@@ -354,6 +354,7 @@ def _launches(
             yield Launch(of_version)
 
 
+_MAY_ANSWER = frozenset({TargetState.HEALTHY, TargetState.UNAVAILABLE})
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 

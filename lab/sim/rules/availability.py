@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
 
+UNHEALTHY, UNUSED = TargetState.UNHEALTHY, TargetState.UNUSED
+
 SKEW_S = 1.5
 """How much the functions' clocks may differ from EC2's."""
 
@@ -36,8 +38,9 @@ def check_rotation_kept(
     if checker.was_removed(service, invocation.began_at - limits.TIMEOUT_S, now):
         return
     rows = store.load(service).replicas.values()
-    # One that has just died may be counted on: nobody knows yet.
-    counted_on = any(r.serves and r.instance_id not in leaving for r in rows)
+    # One that has just died may be counted on: nobody knows yet, or only since this was decided.
+    decided = [row for commit in invocation.commits[-1:] for row in commit.after.replicas.values()]
+    counted_on = any(r.serves and r.instance_id not in leaving for r in (*rows, *decided))
     group = checker.cloud.groups.get(service, {})
     answering = {id_ for id_ in group if checker.cloud.answers_checks(service, id_, invocation.began_at)}
     if counted_on or not answering or answering - set(leaving):
@@ -58,11 +61,13 @@ def check_rotation_kept(
 
 
 def is_served(view: InvocationView) -> bool:
-    """Whether anybody serves, by the rows or by what the load balancer shows."""
+    """Whether anybody serves, by the rows and by what the load balancer shows."""
     rows = view.rows.replicas.values()
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
     answering = {id_ for id_, state in view.health.items() if state is TargetState.HEALTHY}
-    return any(r.serves for r in rows) or bool(answering - draining)
+    serving = (r for r in rows if r.serves and view.target(r) not in (UNHEALTHY, UNUSED))
+    alive = (r for r in serving if (known := view.instance_of(r)) is None or known.state.is_alive)
+    return any(alive) or bool(answering - draining)
 
 
 def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
@@ -79,7 +84,8 @@ def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
 def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     instance = view.instance_of(row)
     has_left = row.state is ReplicaState.DRAINING and ReplicaState.READY in row.entered
-    is_there = instance is not None and instance.state is InstanceState.RUNNING
+    answers = view.target(row) is TargetState.HEALTHY
+    is_there = answers if instance is None else instance.state is InstanceState.RUNNING
     warned_at = min(
         filter(None, (row.warned_at, view.invocation.warned.get(row.instance_id or ""))), default=None
     )

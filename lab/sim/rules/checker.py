@@ -666,7 +666,13 @@ class Checker:
         drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
         is_others = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
-        is_removed = store.load(row.service).removal.told_at is not None
+        rows = store.load(row.service)
+        is_removed = rows.removal.told_at is not None
+        # Where nobody stays, it may be the one that still answers: a tick brings it back, or takes it out.
+        last_moment = instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
+        is_alone = not any(r.stays for r in rows.replicas.values()) and not is_hibernated
+        if is_alone and self.scheduler.now <= last_moment + SKEW_S:
+            return
         if is_others or is_removed or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # the invocation that drains it deregisters it; a tick does for a removed service
         # If another invocation has registered it since, a tick finds it.

@@ -162,12 +162,19 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
             and (instance.id in view.health or not (host(instance.id) in taken or ":" in instance.id))
             and instance.state not in ENDING_STATES
             and instance.id not in view.invocation.warned
+            and not _is_taken(view, instance)
             and not (is_partial and instance.id not in view.health)
             and view.checker.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
             and is_ours
             and is_old
         ):
             yield instance
+
+
+def _is_taken(view: InvocationView, instance: Instance) -> bool:
+    """Whether EC2 had taken it by the time it was asked for warnings, and said so."""
+    asked_at, known = view.invocation.warned_at, view.checker.cloud.instances[instance.id]
+    return asked_at is not None and known.is_on_record(asked_at)
 
 
 def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> None:
@@ -228,8 +235,10 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     )
     next_tick = None if next_due is None else time_of(next_due)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
-    # A slow invocation may overwrite the time with one that is past. The message is on its way all the same.
-    is_sent = any(
+    # A slow invocation may overwrite the time with one that is past. The message is on its way all the same:
+    # this one's, or that of whoever had claimed it before.
+    was_claimed = any(c.call is Call.CLAIM_TICK and c.answer is False for c in view.invocation.calls)
+    is_sent = (was_claimed and next_tick is not None and next_tick <= now) or any(
         moment and time_of(moment) <= now + SOON_S + SKEW_S for moment in view.invocation.scheduled_ticks
     )
     if is_moving and not (is_soon or is_sent):

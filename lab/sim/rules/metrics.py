@@ -365,10 +365,13 @@ class MetricChecker:
         strangers = [i for i in invocation.observed if i.id not in known and i.state not in ENDING_STATES]
         if is_removed:
             return len(certain), len(strangers)
+        written = (row for commit in invocation.commits for row in commit.changes.update)
+        came_back = {row.id for row in written if row.comes_back}
         answering = [
             r
             for r in unseen
-            if health.get(r.instance_id or "") is TargetState.HEALTHY
+            if r.id not in came_back
+            and health.get(r.instance_id or "") is TargetState.HEALTHY
             and (r.warned_at is None or now < time_of(r.warned_at) + limits.WARNING_S - 2 * MAX_SKEW_S)
             and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
@@ -433,6 +436,12 @@ class MetricChecker:
 
     def _report(self, invocation: Invocation, what: str) -> None:
         self.checker.report(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
+
+
+def _came_back_warned(row: Replica) -> bool:
+    """Whether it came back after its warning."""
+    started_at = row.entered.get(ReplicaState.STARTING)
+    return row.warned_at is not None and started_at is not None and started_at > row.warned_at
 
 
 class _CallWalk:
@@ -534,6 +543,9 @@ class _CallWalk:
         is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
         if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):
             bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service, 1 - is_back, 1)
+        elif not was_leaving and before and _came_back_warned(before) and row.state is ReplicaState.DRAINING:
+            # One that was warned out of rotation was nobody's loss; now that it has served again it is.
+            bounds.add(Metric.LOSSES_WARNED, service, 0, 1)
         had_none = before is None or before.instance_id is None
         if host(row.instance_id or "") in self._launched_ids and had_none:
             bounds.add(Metric.REPLICAS_LAUNCHED, service)

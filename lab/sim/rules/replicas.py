@@ -117,6 +117,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
                 )
 
 
+_MAY_ANSWER = (TargetState.HEALTHY, TargetState.UNAVAILABLE)
+
+
 def _is_serving(view: InvocationView, row: Replica) -> bool:
     """Whether a replica served when it was read, or does by what was seen since."""
     return row.serves or (row.id in view.now.replicas and view.now.replicas[row.id].serves)
@@ -129,7 +132,10 @@ def _goes_before(
 
     `is_base`: fewer on-demand ones are left than belong to the base; `is_beyond`: more.
     """
-    row_rank, other_rank = ((_BY_DISTANCE.index(r.state), _is_serving(view, r)) for r in (row, other))
+    row_rank, other_rank = (
+        (_BY_DISTANCE.index(r.state), _is_serving(view, r), view.target(r) in _MAY_ANSWER)
+        for r in (row, other)
+    )
     if row_rank != other_rank:
         return row_rank < other_rank
     if row.purchase_option is not other.purchase_option:

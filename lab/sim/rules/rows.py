@@ -13,7 +13,6 @@ from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 NEEDLESS = "; as many as wanted are left"
@@ -281,7 +280,7 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
         case "instance gone":
             return view.instance_of(row) is None
         case "its version is given up":
-            return _is_given_up(view.spec, commit.before, old)
+            return _is_given_up(view.spec, commit, old)
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("version "):
@@ -313,16 +312,18 @@ def _is_at_once(spec: ServiceSpec | None) -> bool:
     return spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
 
 
-def _is_given_up(spec: ServiceSpec | None, before: Rows, old: Replica) -> bool:
+def _is_given_up(spec: ServiceSpec | None, commit: Commit, old: Replica) -> bool:
     """Whether a replica that goes was to replace one that serves, and nothing was asked for yet.
 
     Where all change at once, all of the new ones go, while others serve; and what was to try a version that
     is taken back.
     """
+    before = commit.before
     served = before.replicas.get(old.replaces or 0)
     back = before.rollback
     to = spec.version if spec else back.to if back else old.version
-    if served and served.state is ReplicaState.READY and to < old.version:
+    is_ready = served and ReplicaState.READY in (served.state, commit.after.replicas[served.id].state)
+    if is_ready and to < old.version:
         return True  # it was taken back
     if spec is not None and _is_at_once(spec):
         others = sum(r.serves and r.version != old.version for r in before.replicas.values())

@@ -11,7 +11,7 @@ from lab.sim.cloud import SimCloud
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule, limits
-from spotrelay.core.instances import InstanceState
+from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import ServiceSpec
@@ -169,8 +169,17 @@ class StandbyChecker:
         if not back:
             return
         # By what it read, and by what is so: one may just have become ready, another may only be busy.
-        read = {r.id for r in invocation.loaded.values() if r.stays}
-        staying = sum(r.stays or (r.id in read and r.state.is_active) for r in after.values())
+        health, loaded = invocation.health or {}, invocation.loaded.values()
+        own = {r.id for commit in invocation.commits for r in commit.changes.stored} | {
+            r.id for r in changes.stored
+        }
+        # What answers again may be written by the next commit of the same decision.
+        well = {id_ for id_, state in health.items() if state is TargetState.HEALTHY}
+        ready = (r for r in loaded if r.state is ReplicaState.READY and not r.is_warned)
+        read = {r.id for r in ready if r.stays or r.instance_id in well}
+        staying = sum(
+            r.stays or (r.id in read and (r.state.is_active or r.id not in own)) for r in after.values()
+        )
         coming = sum(is_coming(r, now) for r in after.values())
         wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
         if staying + coming < wanted:

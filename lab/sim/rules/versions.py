@@ -79,7 +79,11 @@ def _is_to_be(spec: ServiceSpec, rows: Rows, backoff: Backoff, waiting: Replica)
     served = {r.version for r in [r for r in ready if r.unhealthy_since is None] or ready}
     own = {waiting.version} if is_fit(waiting.version) else set()
     if rollout_stopped(spec, [backoff], rows):
-        return max(served - {spec.version} or served or own, default=spec.version)
+        older = max(served - {spec.version} or served or own, default=spec.version)
+        # One that was given up and serves all the same is more than one that EC2 refuses.
+        is_serving = any(r.serves and r.version == spec.version for r in rows.replicas.values())
+        is_refused = waiting.is_denied and waiting.version == older
+        return spec.version if is_refused and is_serving else older
     if not served:
         may_return = own and waiting.is_proven and not waiting.is_denied
         return waiting.version if may_return else spec.version

@@ -280,6 +280,14 @@ def test_an_unhealthy_fallback_is_given_up_first() -> None:
     assert dropped(decide(demo_spec(), look(spot(1), spot(2), fresh(3), ill, fallback(5)))) == [4]
 
 
+def test_those_that_go_make_room_for_one_that_answers() -> None:
+    """Three don't answer and one is needed: two go, and another is asked for beside the one that stays."""
+    ill = [fallback(i, unhealthy_since=LONG_AGO) for i in (4, 5, 6)]
+    decided = decide(demo_spec(replicas=1), look(refused(1), *ill))
+    assert len(dropped(decided)) == 2
+    assert fallbacks_requested(decided) == 1
+
+
 def test_a_fallback_is_never_replaced() -> None:
     """Warned or lost: it only goes, by the tick as by a signal, and none of its kind follows it."""
     standing = fallback(2)

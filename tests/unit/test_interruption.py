@@ -255,6 +255,19 @@ def test_a_draining_replica_is_not_replaced_again() -> None:
     assert react((WARNING, scaled_down)) == [NoteWarning(scaled_down, NOW)]
 
 
+def test_a_late_warning_takes_out_nothing_that_may_be_alone() -> None:
+    """Who was to take it out died over it, and nobody stays by now: until its last moment a tick decides."""
+    over = NOW - seconds(timing.NOTICE_S - timing.LAST_ONE_STAYS_S)
+    row = a_replica(1, DRAINING, warned_at=over + seconds(1))
+    assert react((WARNING, row), others=0) == []
+    assert react((WARNING, row), others=1) == [TakeOut("i-1")]
+    assert react((WARNING, a_replica(1, DRAINING, warned_at=over)), others=0) == [TakeOut("i-1")]
+    leave = replace(SPEC, on_warning=OnWarning.LEAVE)
+    assert react((WARNING, row), others=0, spec=leave) == [TakeOut("i-1")]
+    assert react((WARNING, row), others=0, spec=None) == [TakeOut("i-1")]
+    assert react(warning(row, action="hibernate"), others=0) == [TakeOut("i-1")], "it is gone at once"
+
+
 # Replacements.
 
 

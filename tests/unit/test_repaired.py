@@ -215,6 +215,23 @@ def test_a_version_that_served_and_that_ec2_refuses_gives_way_to_the_deployed_on
     assert rollout.to_launch(spec_of(1, version=1), rows_of(waiting), waiting) == 1
 
 
+def test_a_version_that_was_given_up_and_serves_is_more_than_one_that_ec2_refuses() -> None:
+    """Two of version 2 failed, others serve, and version 1's image is gone: it isn't asked for for ever."""
+    spec, failed = spec_of(3), Backoff(timing.ROLLOUT_FAILURES, NOW, 2)
+    denied = a_replica(4, REQUESTED, attempts=3, is_denied=True)
+    others = [old(1), new(2)]
+    assert rollout.to_launch(spec, rows_of(*others, denied, backoff=failed), denied) == 2
+    refused = replace(denied, is_denied=False)
+    assert rollout.to_launch(spec, rows_of(*others, refused, backoff=failed), refused) == 1
+    ill = [old(1), replace(new(2), unhealthy_since=NOW)]
+    assert rollout.to_launch(spec, rows_of(*ill, denied, backoff=failed), denied) == 1, "none serves"
+    # Launched so and refused for lack of capacity, it isn't called off as if it had come to try the version.
+    rows = rows_of(*others, denied, backoff=failed)
+    launched = rollout.as_launched(spec, rows, denied, NOW)
+    rows = rows_of(*others, launched, backoff=failed)
+    assert (launched.version, rollout.is_called_off(spec, rows, launched)) == (2, False)
+
+
 def test_what_never_served_is_launched_as_deployed_unless_that_was_given_up() -> None:
     """Whatever it was refused for, and whether it was asked for at all."""
     spec = spec_of(1)

@@ -209,6 +209,24 @@ def test_nothing_comes_back_beside_one_that_serves() -> None:
     assert back(left(1), instances=[an_instance(1), an_instance(9)], health={9: TargetState.HEALTHY}) == []
 
 
+def test_a_row_vouches_for_nobody_who_was_just_seen_to_be_gone() -> None:
+    """What only this tick finds ill or dead is no reason to take out, once more, what still answers."""
+    kept, other = left(1), a_replica(4, READY)
+    for seen in (
+        {"health": {1: TargetState.HEALTHY, 4: TargetState.UNHEALTHY}},
+        {"health": {1: TargetState.HEALTHY, 4: TargetState.UNUSED}},
+        {"instances": [an_instance(1), an_instance(4, InstanceState.TERMINATED)]},
+    ):
+        assert back(kept, other, **seen) == [1]
+    assert back(kept, other, instances=[an_instance(1)], health={4: TargetState.HEALTHY}) == []
+
+
+def test_what_ec2_does_not_show_comes_back_if_it_answers() -> None:
+    """The load balancer's word is enough for who serves."""
+    assert back(left(1), instances=[an_instance(9)], health={1: TargetState.HEALTHY}) == [1]
+    assert back(left(1), instances=[an_instance(9)], health={1: TargetState.UNAVAILABLE}) == []
+
+
 def test_what_is_ending_or_never_served_does_not_come_back() -> None:
     """Nor one at its last moment, unless EC2 spares it; a standby is resumed instead."""
     ending = [an_instance(1, InstanceState.SHUTTING_DOWN)]
@@ -305,9 +323,13 @@ def test_the_last_one_stays_if_ec2_has_warned_it_once_more() -> None:
 
 
 def test_where_no_row_says_who_serves_all_stay_until_their_last_moment() -> None:
-    """Each may be the one that the load balancer finds healthy. Where one serves by its row, others leave."""
+    """Each may be the one that the load balancer finds healthy. Where one serves by its row, those leave that
+    would not outlive it.
+    """
     rising = [a_replica(i, ReplicaState.STARTING, warned_at=NOW - seconds(100)) for i in (1, 2)]
     ill = a_replica(3, READY, warned_at=NOW - seconds(100), unhealthy_since=NOW)
     assert leaving(spec_of(3), *rising, ill) == []
-    serves = a_replica(4, READY, warned_at=NOW - seconds(109))
+    serves = a_replica(4, READY, warned_at=NOW - seconds(100))
     assert leaving(spec_of(3), *rising, ill, serves) == [1, 2, 3]
+    serves = a_replica(4, READY, warned_at=NOW - seconds(110))
+    assert leaving(spec_of(3), *rising, ill, serves) == [4], "somebody serves after it, or comes to"

@@ -113,6 +113,16 @@ def test_surplus_waits_until_it_is_known_who_serves() -> None:
     assert dropped(decide(spec, look(*rows[:2]), replace(came, state=STARTING))) == [], "or doesn't yet"
 
 
+def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() -> None:
+    """Of two that start the one goes that answers no check, though it is the cheaper one and the older."""
+    rows = [spot(1, STARTING), spot(2, STARTING)]
+    spec = demo_spec(replicas=1)
+    assert dropped(decide(spec, look(*rows))) == [2]
+    for known in (TargetState.HEALTHY, TargetState.UNAVAILABLE):
+        seen = replace(look(*rows), health={"i-1": TargetState.INITIAL, "i-2": known})
+        assert dropped(decide(spec, seen)) == [1]
+
+
 def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:
     """Of five rows for three wanted the two that don't answer go, and none that does."""
     ill = [spot(i, unhealthy_since=NOW) for i in (1, 2)]

@@ -116,7 +116,7 @@ def untag(world: SimWorld, service: str) -> None:
     if alive:
         instance = world.random.choice(alive)
         for slot in world.cloud.slots_of(instance):
-            slot.service = None
+            slot.service, slot.was_untagged = None, True
         # Half of them end unseen: only the load balancer notices.
         if Random(f"{world.scenario.seed}-untagged").random() < 0.5:  # noqa: S311 - to be repeated
             world.cloud.end(instance)

@@ -61,6 +61,8 @@ class SimInstance:
     """The service that it was launched for, whatever its tags say."""
     is_protected: bool = False
     """AWS refuses to terminate it."""
+    was_untagged: bool = False
+    """Whether it lost its tag at some time: then nobody knew it."""
     highest_id: int = 0
     """From its tag."""
     version: int | None = None

@@ -10,7 +10,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
 from spotrelay.serving import projection, replacement, rotation, standby
@@ -145,7 +145,7 @@ def _for_one(
     replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
 ) -> Action | None:
     if replica.state is ReplicaState.DRAINING:
-        return _for_draining(replica, summary, spec, staying, now)
+        return _for_draining(replica, summary, spec, staying)
     if summary.state is not None and not summary.state.is_alive:
         if not (replica.state is ReplicaState.READY or replica.is_warned or summary.warned_at):
             return None  # why it ended at birth, the event doesn't say: the tick asks EC2
@@ -157,7 +157,8 @@ def _for_one(
             is_gone=True,
         )
     if summary.warned_at:
-        action = for_warned(replica, summary.warned_at, spec if summary.has_notice else None, staying, now)
+        of_notice = spec if summary.has_notice else None
+        action = for_warned(replica, summary.warned_at, of_notice, staying, now, is_heard=True)
         if action is None and replica.instance_id and replica.warned_at:
             return LookAgain(replica.instance_id, replica.warned_at)
         return action
@@ -176,17 +177,22 @@ def for_warned(
     staying: int,
     now: datetime,
     reason: str = WARNED,
+    *,
+    is_heard: bool = False,
 ) -> Action | None:
     """What becomes of a replica that EC2 takes back while so many others stay: it leaves or serves on.
 
     One that still starts goes on, too: it may serve for a minute, and perhaps nobody else does. Without a
     `spec` nothing is known that would let it stay. None: it serves on already.
+
+    `is_heard`: an event says so, which may be late, and EC2 may have taken the warning back since. Then the
+    last one serves on beyond its last moment: who looks at it then asks EC2.
     """
     warned_at = replica.warned_at or warned_at
     if (
         spec is None
         or not rotation.may_serve_on(replica)
-        or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0)
+        or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0, is_spared=is_heard)
     ):
         if replica.is_warned:
             return leave(replica)
@@ -195,7 +201,7 @@ def for_warned(
 
 
 def _for_draining(
-    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
+    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int
 ) -> Action | None:
     if summary.state is InstanceState.TERMINATED:
         return End(replica, replica.reason)
@@ -204,7 +210,7 @@ def _for_draining(
     if summary.warned_at and replica.warned_at and replica.instance_id:
         # Whoever wrote the row may have died before the load balancer heard of it. Where nobody stays, it may
         # be the one that still serves: a tick brings it back, or takes it out.
-        may_stay = spec if summary.has_notice and staying <= 0 else None
-        if may_stay is None or rotation.may_leave(may_stay, replica.warned_at, 0, now, is_last=True):
+        may_stay = spec is not None and spec.on_warning is not OnWarning.LEAVE and summary.has_notice
+        if staying > 0 or not may_stay:
             return TakeOut(replica.instance_id)
     return None

@@ -162,12 +162,12 @@ def _is_still_there(replica: Replica, seen: Observation) -> bool:
 
 
 def _has_left(replica: Replica, seen: Observation) -> bool:
-    """Whether it has served and left, and its instance runs, by EC2's word or by its own answers."""
+    """Whether it has served and left, and its instance runs; what answers its checks does both."""
     instance = seen.instances.get(replica.instance_id or "")
     answers = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
     is_there = answers if instance is None else instance.state is InstanceState.RUNNING
-    has_left = replica.state is ReplicaState.DRAINING and ReplicaState.READY in replica.entered
-    return has_left and is_there and not replica.is_standby
+    has_served = answers or ReplicaState.READY in replica.entered
+    return replica.state is ReplicaState.DRAINING and has_served and is_there and not replica.is_standby
 
 
 def _has_time(

@@ -83,8 +83,8 @@ def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
 
 def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     instance = view.instance_of(row)
-    has_left = row.state is ReplicaState.DRAINING and ReplicaState.READY in row.entered
     answers = view.target(row) is TargetState.HEALTHY
+    has_left = row.state is ReplicaState.DRAINING and (answers or ReplicaState.READY in row.entered)
     is_there = answers if instance is None else instance.state is InstanceState.RUNNING
     warned_at = min(
         filter(None, (row.warned_at, view.invocation.warned.get(row.instance_id or ""))), default=None

@@ -65,7 +65,12 @@ def _check_service(world: SimWorld, service: str) -> None:
             standbys.check_at_rest(world, spec, rows)
         if spec and not rollout_stopped(spec, [rows.backoff], rows):
             _check_versions(world, spec, rows)
-    there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
+    # Of a service that is gone, nobody looks for what lost its tag and has it back now.
+    there = {
+        i.id
+        for i in world.cloud.of(service)
+        if i.state(now) not in ENDING_STATES and not i.is_foreign and not (spec is None and i.was_untagged)
+    }
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     there -= {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.STANDBY}
     # Slots that nobody has go with the others of their instance.

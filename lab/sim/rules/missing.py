@@ -14,6 +14,8 @@ from spotrelay.core.replica import Replica, ReplicaState
 
 READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 
+LONG_AGO = float("-inf")
+
 
 def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """Does the row say since when EC2 hasn't shown its instance?"""
@@ -30,7 +32,7 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
     is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
-    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
+    if now < _launched_at(old) + limits.UNSEEN_S:
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
     if is_taken or of_replica(row) in let_go(view.invocation):
         return
@@ -45,9 +47,15 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}")
 
 
+def _launched_at(row: Replica) -> float:
+    """When its instance was launched; one that stood by has it from another row, and it was seen there."""
+    launched_at = row.entered.get(ReplicaState.PROVISIONING)
+    return LONG_AGO if launched_at is None else time_of(launched_at)
+
+
 def overdue(view: InvocationView, row: Replica) -> str:
     """What the tick should have made of a replica that is missing, and didn't; empty: nothing."""
-    if not view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S):
+    if _launched_at(row) + limits.UNSEEN_S + SKEW_S > view.invocation.loaded_at:
         return ""
     target = view.target(row)
     if row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S):
@@ -92,7 +100,7 @@ def too_many(view: InvocationView, row: Replica, by: float) -> bool:
         r
         for r in view.rows.replicas.values()
         if r.instance_id and r.state is not ReplicaState.STANDBY
-        if view.instance_of(r) or time_of(r.entered[ReplicaState.PROVISIONING]) <= by
+        if view.instance_of(r) or _launched_at(r) <= by
     ]
     groups: list[tuple[Sequence[Replica], int]] = [(there, row.state is READY)]
     if row.state is READY:

@@ -138,8 +138,10 @@ def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Repl
         is_right = id_ in answers.answering and _silence(row) == (None, 0, None, None)
     else:
         is_new = since is not None and invocation.began_at - SKEW_S <= time_of(since) <= commit.at + SKEW_S
-        may_begin = old.silent_since is None or _is_excused(view, old)
-        is_right = since is not None and (is_new if may_begin else since == old.silent_since)
+        may_begin = old.silent_since is None or _is_excused(view, old, -SKEW_S)
+        must_begin = old.silent_since is None or _is_excused(view, old, SKEW_S)
+        is_old = since is not None and since == old.silent_since
+        is_right = (is_new and may_begin) or (is_old and not must_begin)
         refused = min(old.refusals + 1, limits.REFUSALS)
         is_right = is_right and row.refusals == (refused if id_ in answers.refusing else 0)
     if not is_right:
@@ -153,15 +155,15 @@ def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float
     return row.silent_since, row.refusals, row.busy_since, row.finished
 
 
-def _is_excused(view: InvocationView, old: Replica) -> bool:
-    """Whether a silent replica showed just now that it is busy, and may still be."""
+def _is_excused(view: InvocationView, old: Replica, skew_s: float = 0.0) -> bool:
+    """Whether a silent replica showed just now that it is busy, and may still be, by a clock that differs."""
     work = view.invocation.answers.work.get(old.instance_id or "")
     document = view.spec or view.rows.document  # where the deployed one is missing, the last one counts
     busy = document.busy if document else None
     if work is None or busy is None or old.finished is None or old.silent_since is None:
         return False
     since = time_of(old.busy_since or old.silent_since)
-    is_over = view.checker.scheduler.now - since >= busy.longest_s
+    is_over = view.checker.scheduler.now + skew_s - since >= busy.longest_s
     return work.finished > old.finished and work.ongoing >= busy.limit and not is_over
 
 
@@ -170,7 +172,7 @@ def check_silence_noted(view: InvocationView) -> None:
     for row in view.unchanged_rows():
         if not row.stays or row.instance_id not in view.invocation.probed:
             continue
-        if _is_excused(view, row):
+        if _is_excused(view, row, SKEW_S):
             view.report(Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}")
         is_silent = row.instance_id in view.invocation.silent
         is_refusal = row.instance_id in view.invocation.answers.refusing
@@ -284,13 +286,7 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("version "):
-        successor = commit.after.replicas.get(row.replaced_by or 0)
-        is_with_others = successor is None and old.is_fallback and _is_at_once(view.spec)
-        # What was to be replaced by another version and answers no more may be by the same one.
-        may_be_same = old.unhealthy_since is not None
-        is_replaced = was_ready and successor is not None
-        is_replaced &= may_be_same or (successor is not None and row.version != successor.version)
-        return is_with_others or is_replaced
+        return _is_rolled_out(view.spec, row, old, commit.after.replicas.get(row.replaced_by or 0))
     if reason.startswith("unhealthy for "):
         return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
     if reason.startswith("instance "):
@@ -310,6 +306,15 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
 
 def _is_at_once(spec: ServiceSpec | None) -> bool:
     return spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
+
+
+def _is_rolled_out(spec: ServiceSpec | None, row: Replica, old: Replica, successor: Replica | None) -> bool:
+    """Whether it makes place for another version: its successor's, or where all change at once."""
+    if successor is None or old.state is not ReplicaState.READY:
+        return successor is None and old.is_fallback and _is_at_once(spec)
+    # What was to be replaced by another version, and didn't answer for a while, may be by the same one.
+    may_be_same = old.unhealthy_since is not None or successor.is_proven
+    return may_be_same or row.version != successor.version
 
 
 def _is_given_up(spec: ServiceSpec | None, commit: Commit, old: Replica) -> bool:
@@ -377,13 +382,15 @@ def check_terminations(view: InvocationView) -> None:
         if at is None or row.state is not ReplicaState.DRAINING or not _drained_longest(view, row):
             continue
         drained_s = at + SKEW_S - time_of(row.since)
+        known = view.instance_of(row)
+        if known is not None and known.state is InstanceState.TERMINATED:
+            continue  # it finishes nothing any more, and another row of its instance has failed
         is_deregistered = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
-        drain_s = view.spec.drain_s if view.instance_of(row) is None else limits.way_out_s(view.spec, row)
+        drain_s = view.spec.drain_s if known is None else limits.way_out_s(view.spec, row)
         if not is_deregistered and drained_s < drain_s + limits.DEREGISTRATION_LAG_S:
             view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
             )
-        instance = view.instance_of(row)
-        is_stopped = instance is not None and instance.state is InstanceState.STOPPED
+        is_stopped = known is not None and known.state is InstanceState.STOPPED
         if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")

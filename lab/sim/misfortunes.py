@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from lab.sim import damage, ec2_events, odd_messages, operators
-from lab.sim.faults import Call
+from lab.sim.faults import OF_HELD, Call
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune
@@ -263,7 +263,8 @@ def _tag(victim: _Victim) -> None:
 def _override(victim: _Victim) -> None:
     """An operator looks whether there is something to override: mostly an instance that loses its tag."""
     world, service = victim.world, victim.service
-    is_untagged = world.random.random() < 0.5 or operators.looks(world.scenario.seed)
+    is_wanted = operators.looks(world.scenario.seed) or world.scenario.target[0] in OF_HELD
+    is_untagged = world.random.random() < 0.5 or is_wanted
     # Of a removed service nobody would look when the tag is back.
     if is_untagged and victim.spec is not None:
         damage.untag(world, service)

@@ -45,7 +45,7 @@ _PAIRS = tuple(pair for pair in PAIRS if pair[0] in OF_HELD)
 def target(seed: int) -> Pair | None:
     """The call and fault that a run is about, if that is of what is held back."""
     random = Random(f"{seed}-held")  # noqa: S311 - to be repeated
-    return _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
+    return random.choice(_PAIRS) if random.random() < TARGETED else None
 
 
 def looks(seed: int) -> bool:

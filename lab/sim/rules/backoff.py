@@ -37,6 +37,9 @@ class BackoffChecker:
             if commit.changes.backoff is not None:
                 self._check(view, commit, failed, commit.changes.backoff, ready)
                 failed, ready = [], []
+            elif ready:
+                # Beside a success they didn't count, and those of the next decision begin anew.
+                failed = [r for r in failed if r.version > max(ready)]
         is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
         failed = [r for r in failed if r.version >= max((view.rows.backoff.version, *ready))]
         if is_whole and (is_held if ready else failed):

@@ -67,10 +67,10 @@ LATE_S = 600.0
 def confirm_removal(world: SimWorld, service: str) -> None:
     """An operator says that a service was removed, as soon as that is held back, until it is believed."""
     rows, now = world.memory.load(service), world.scheduler.now
-    # A tick of before that comes late may remember what was forgotten.
-    is_forgotten = service not in world.memory.services() and now > world.scenario.faults_s + LATE_S
-    is_believed = rows.removal.told_at is not None or is_forgotten
-    if is_believed or world.services.valid(service, now) is not None:
+    is_believed = rows.removal.told_at is not None or service not in world.memory.services()
+    # A tick of before that comes late may remember what was forgotten, and a backup may be restored.
+    is_settled = is_believed and now > world.scenario.faults_s + LATE_S
+    if is_settled or world.services.valid(service, now) is not None:
         return
     held = [one for one in rows.held.back if one.what == OF_DOCUMENT]
     if held:

@@ -192,18 +192,17 @@ class Controller:
         """The replicas, those that are to take over from them while they still serve, and what was to move.
 
         All of the service's where it has standbys: one is resumed only for what nothing else comes for. And
-        where instances are shared and the version isn't the deployed one: how many replicas its instances
-        host, its document says, which comes with all rows.
+        where instances are, or may be, shared and the version isn't the deployed one: how many replicas its
+        instances host, its document says, which comes with all rows.
         """
         store, now = self._ports.store, self._ports.clock.now()
         rows = store.read(service, replica_ids)
         if has_lost_its_ids(rows, now):
             self._mend_ids(service)
             rows = store.read(service, replica_ids)
-        is_other = rows.rollback is not None or any(
-            spec and r.version != spec.version for r in rows.replicas.values()
-        )
-        if spec and (spec.may_have_standbys or (spec.slots and is_other)):
+        others = [r for r in rows.replicas.values() if spec and r.version != spec.version]
+        is_shared = bool(spec and others and spec.slots) or any(r.slots > 1 for r in others)
+        if spec and (spec.may_have_standbys or is_shared or rows.rollback is not None):
             return store.load(service)
         related = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
         related |= {r.replaces for r in rows.replicas.values() if r.is_move and r.replaces}

@@ -134,7 +134,9 @@ class Performer:
                 )
                 # Once more what a tick may have been about to register when the warning came.
                 settled = interruption.settled(decision.rows, now)
-                again = [i for i in leaving if i not in settled] if signals else []
+                unsettled = [i for i in leaving if i not in settled] if signals else []
+                again: list[str] = []
+                outcome.attempt("read", lambda: again.extend(self._still_leaving(decision, unsettled, won)))
                 self._take_out(outcome, spec, again, ports, out)
         finally:
             for action in done:
@@ -198,6 +200,18 @@ class Performer:
             for instance_id in instance_ids:
                 out.setdefault(instance_id, now)
         return is_done
+
+    def _still_leaving(
+        self, decision: Decision, instance_ids: Sequence[str], won: Mapping[int, Replica]
+    ) -> Sequence[str]:
+        """Those that didn't come back meanwhile, because nobody else served; what has ended never does."""
+        known = (r for r in decision.rows.replicas.values() if r.instance_id in instance_ids)
+        ids = {r.id for r in known if not (r.id in won and won[r.id].state.is_ended)}
+        if not ids:
+            return instance_ids
+        rows = self._ports.store.read(decision.service, ids)
+        back = {r.instance_id for r in rows.replicas.values() if r.state.is_active}
+        return [i for i in instance_ids if i not in back]
 
     def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str], ports: Mapping[str, int]) -> None:
         if instance_ids:

@@ -99,10 +99,12 @@ def _answers(replica: Replica, seen: Observation) -> str:
     health = seen.health.get(replica.instance_id or "")
     if health is TargetState.HEALTHY:
         return "and it answers its checks"
-    is_ready = replica.state is ReplicaState.READY
-    if is_ready and health is TargetState.UNAVAILABLE and replica.unhealthy_since is None:
+    is_ready, is_unknown = replica.state is ReplicaState.READY, health is TargetState.UNAVAILABLE
+    if is_ready and is_unknown and replica.unhealthy_since is None:
         return "and it answered when the load balancer last knew"
-    if is_ready and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):
+    # What starts, and is registered, may answer by now: its row is behind what the load balancer would know.
+    may_serve = is_ready or (is_unknown and replica.state is ReplicaState.STARTING)
+    if may_serve and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):
         return "and no other replica answers its checks"
     return ""
 

@@ -18,6 +18,7 @@ from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
+from spotrelay.serving.actions import ComeBack
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,
@@ -31,6 +32,7 @@ from tests.unit.worlds import (
     rows,
     serving,
     settle,
+    table,
     warn,
     world_of,
 )
@@ -66,6 +68,23 @@ def test_a_replica_that_has_just_become_ready_is_taken_out_twice(ready_s: float)
     world.router.calls.clear()
     controller.handle(warn(world, victim))
     assert world.router.calls == [("deregister", (victim.instance_id,))] * (1 if ready_s else 2)
+
+
+def test_what_came_back_meanwhile_is_not_taken_out_once_more() -> None:
+    """While the replacement is launched, a tick brings back what has left, as nobody else serves."""
+    world = world_of(replace(demo_spec(replicas=1), on_warning=OnWarning.LEAVE))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    (victim,) = active(world)
+
+    def come_back(_: object) -> None:
+        left = table(world).replicas[victim.id]
+        table(world).replicas[victim.id] = ComeBack(left).after(left, world.clock.now())
+
+    world.meddle("fleet.launch", come_back)
+    world.router.calls.clear()
+    controller.handle(warn(world, victim))
+    assert world.router.calls == [("deregister", (victim.instance_id,))]
 
 
 def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:

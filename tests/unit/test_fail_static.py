@@ -417,6 +417,19 @@ def test_the_last_one_that_serves_does_not_end_on_absence(health: TargetState | 
     assert [a.replica.id for a in decide(beside, one) if isinstance(a, Drain)] == [1]
 
 
+def test_one_that_starts_and_may_answer_does_not_end_on_absence() -> None:
+    """Nobody knows of its health, as after it came back: it stays until another one answers."""
+    row = a_replica(1, ReplicaState.STARTING, missing_since=LONG_AGO)
+    for health, held in ((TargetState.UNAVAILABLE, True), (TargetState.INITIAL, False)):
+        actions = decide(seen_of(row, health={1: health}), demo_spec(replicas=1))
+        assert any(isinstance(a, HoldBack) for a in actions) is held
+        assert any(isinstance(a, Drain) for a in actions) is not held
+    others = [a_replica(i, READY) for i in (2, 3)]
+    known = {1: TargetState.UNAVAILABLE, 2: HEALTHY, 3: HEALTHY}
+    beside = seen_of(row, *others, instances=[ours(2), ours(3)], health=known)
+    assert [a.replica.id for a in decide(beside, demo_spec(replicas=3)) if isinstance(a, Drain)] == [1]
+
+
 def test_the_last_one_ends_on_a_word_of_ec2_or_the_load_balancer_or_a_person() -> None:
     """EC2 says that it ended, the load balancer that what EC2 doesn't show is ill, or a person says so."""
     row = a_replica(1, READY, missing_since=LONG_AGO, unhealthy_since=LONG_AGO)

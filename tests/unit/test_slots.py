@@ -12,7 +12,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rollback, Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
@@ -98,13 +98,30 @@ def test_a_warning_takes_all_of_them_out_at_once() -> None:
     assert not any(slot in in_rotation(world) for slot in SLOTS)
 
 
-def test_a_version_that_is_not_the_deployed_one_is_launched_with_its_own_slots() -> None:
+@pytest.mark.parametrize("slots", [{LARGE: 1}, {}])
+def test_a_version_that_is_not_the_deployed_one_is_launched_with_its_own_slots(slots: dict[str, int]) -> None:
     """Version 2 hosts one replica on an instance; what is lost of version 1 hosted four, and will again."""
     rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)
     world, controller = of_slots(rolling)
-    world.services.specs["demo"] = replace(rolling, version=2, slots={LARGE: 1})
+    world.services.specs["demo"] = replace(rolling, version=2, slots=slots)
     controller.tick("demo")
     controller.handle(warning(world, FIRST))
+    (launch,) = world.fleet.launches
+    assert (launch.spec.version, launch.spec.slots) == (1, {LARGE: 4})
+
+
+def test_a_version_that_is_gone_back_to_is_launched_with_its_own_slots() -> None:
+    """The version that was given up hosts one replica on an instance; the one before hosts four."""
+    rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)
+    world = world_of(replace(rolling, version=2, slots={}))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    kept = table(world)
+    kept.earlier[1] = rolling
+    kept.rollback = Rollback(2, 1, rolling.port)
+    (lost, *_) = ids(active(world))
+    world.fleet.launches.clear()
+    controller.handle(warning(world, str(lost)))
     (launch,) = world.fleet.launches
     assert (launch.spec.version, launch.spec.slots) == (1, {LARGE: 4})
 

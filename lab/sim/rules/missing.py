@@ -81,9 +81,11 @@ def may_answer(view: InvocationView, row: Replica) -> bool:
 
 
 def is_alone(view: InvocationView, row: Replica) -> bool:
-    """Whether it is ready, the load balancer doesn't find it unhealthy, and shows no other that answers."""
+    """Whether it may serve, as far as the load balancer knows, and that shows no other that answers."""
     is_ready = row.state is READY and view.target(row) is not TargetState.UNHEALTHY
-    return is_ready and not any(r.id != row.id and answers(view, r) for r in view.rows.replicas.values())
+    is_unknown = row.state is ReplicaState.STARTING and view.target(row) is TargetState.UNAVAILABLE
+    others = (r for r in view.rows.replicas.values() if r.id != row.id)
+    return (is_ready or is_unknown) and not any(answers(view, r) for r in others)
 
 
 def launched_by(view: InvocationView) -> tuple[float, float]:

@@ -527,9 +527,9 @@ RECOMMENDED = "rebalance recommendation"
 
 
 def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
-    """Whether a replica may make place for a newer version."""
+    """Whether a replica may make place for a newer version, by what was read or by what is so."""
     is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
-    return is_old and not rollout_stopped(spec, backoffs(view), view.now)
+    return is_old and not all(rollout_stopped(spec, backoffs(view), rows) for rows in (view.rows, view.now))
 
 
 def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
@@ -537,6 +537,7 @@ def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
     return (
         view.is_over(_stable_from(row))
         and may_roll_out(view, spec, row)
+        and not any(rollout_stopped(spec, backoffs(view), rows) for rows in (view.rows, view.now))
         and not any(backoff.version == spec.version and backoff.failures for backoff in backoffs(view))
     )
 

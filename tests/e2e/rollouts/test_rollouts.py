@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from lab.demo.deployment import SERVICE_STACK
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
-
-CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
+from tests.e2e.updating import Change, update
 
 ROLLED_OUT_WITHIN_S = 150.0
 """Three replicas one after the other, each of which must stay for as long as it took to start."""
-
-KEPT = [{"ParameterKey": "TargetGroupPort", "UsePreviousValue": True}]
-"""As `cdk deploy` does it for every parameter that the stack has."""
-
-Change = Callable[[str], str]
 
 
 def _other_port(template: str) -> str:
@@ -46,7 +37,7 @@ def test_a_new_version_rolls_out_under_load(demo: Bench, change: Change) -> None
     """Another port one by one, another image all at once: no request fails, and no target group is new."""
     before, ran = demo.spec, _port_and_image(demo)
     with Clients(demo) as clients:
-        _update(demo, change)
+        update(demo, change)
         spec = demo.spec
         assert (spec.version, spec.target_group_arn) == (before.version + 1, before.target_group_arn)
         demo.watch.until(
@@ -69,7 +60,7 @@ def test_a_bad_version_stops_and_the_one_before_serves_on(demo: Bench) -> None:
     before = demo.watch.look()
     demo.cloud.let_die("Client.VolumeLimitExceeded", 2)
     with Clients(demo) as clients:
-        _update(demo, _other_environment)
+        update(demo, _other_environment)
         demo.watch.until(
             lambda seen: sum(r.state is ReplicaState.FAILED for r in seen.replicas.values()) == 2,
             "two failures",
@@ -94,23 +85,3 @@ def _port_and_image(bench: Bench) -> set[tuple[int | None, str]]:
         for reservation in found["Reservations"]
         for instance in reservation["Instances"]
     }
-
-
-def _update(bench: Bench, change: Change) -> None:
-    """Update the service's stack as a deployment of a changed service file does."""
-    cloudformation = bench.operator.session.client("cloudformation")
-    stack = SERVICE_STACK + bench.service
-    body: Any = cloudformation.get_template(StackName=stack)["TemplateBody"]
-    template = json.loads(body) if isinstance(body, str) else body
-    for resource in template["Resources"].values():
-        resource.pop("Metadata", None)
-    changed = change(json.dumps(template, separators=(",", ":")))
-    cloudformation.update_stack(
-        StackName=stack, TemplateBody=changed, Parameters=KEPT, Capabilities=CAPABILITIES
-    )
-
-    def status() -> str:
-        return str(cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"])
-
-    bench.eventually(lambda: not status().endswith("_IN_PROGRESS"), f"{stack} is at rest")
-    assert status() == "UPDATE_COMPLETE"

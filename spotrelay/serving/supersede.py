@@ -92,7 +92,11 @@ def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyon
     # Those that wait outside the rotation are no reason to let one be that doesn't answer.
     updates = [r for r in in_turn if r.version == spec.version and rollout.is_old(spec, r.replica)]
     others = [r for r in in_turn if r not in updates]
-    waiting = sum(rollout.is_waiting(spec, seen.rows, r) for r in seen.rows.replicas.values())
+    # One that comes in place of another of its version takes a turn, whatever keeps it out of the rotation.
+    rows = seen.rows
+    pairs = ((r, rows.replicas.get(r.replaces or 0)) for r in rows.replicas.values())
+    of_update = (r for r, before in pairs if before is None or rollout.is_old(spec, before))
+    waiting = sum(rollout.is_waiting(spec, rows, r) for r in of_update)
     others = others[: max(min(spec.surge, spec.surge - beyond + waiting), 0)]
     return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)], *recommended]
 

@@ -365,6 +365,18 @@ def test_those_that_wait_outside_make_no_room_beyond_surge() -> None:
     assert replaced == [1]
 
 
+def test_one_that_comes_for_another_of_its_version_has_its_turn() -> None:
+    """An operator went back while one of the version that was given up serves: one at a time, as ever."""
+    silent = [old(i, silent_since=LONG_AGO) for i in (1, 2)]
+    coming = a_replica(4, ReplicaState.STARTING, replaces=1)
+    back = replace(deployed(1, OnUpdate.BLUE_GREEN), replicas=4)
+    assert back.readiness_probe
+    probe = replace(back.readiness_probe, failure_threshold_s=60.0)
+    rows = (replace(silent[0], replaced_by=4), silent[1], old(3), new(5), coming)
+    actions = decide(*rows, spec=replace(back, readiness_probe=probe))
+    assert [a.replica.id for a in actions if isinstance(a, Replace) and a.replica.version == 1] == []
+
+
 def test_an_instance_is_ours_though_an_old_document_does_not_name_its_launch_template() -> None:
     """An operator went back, and what the version before had is lost: its on-demand template isn't."""
     deployed_doc = spec_of(on_demand_template=LaunchTemplate("lt-2", "1"))

@@ -384,7 +384,7 @@ also(Replica, "is_warned")(property(lambda _: False))
 
 
 @mistake(interruption, "_for_draining", Rule.NEVER_ABOVE_SURGE)
-def replaces_for_each_warning(replica: Replica, told: Any) -> Action | None:
+def replaces_for_each_warning(replica: Replica, told: Any, *_: Any) -> Action | None:
     """A duplicate counts as another loss."""
     return Request(1, "warned again", PurchaseOption.SPOT, replica.version) if told.warned_at else None
 
@@ -1408,9 +1408,3 @@ def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
 def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     """What is lost of the version that was given up is replaced with the same."""
     return _version(spec, replace(rows, rollback=None), lost)
-
-
-@mistake(rollout, "_heir", Rule.SETTLES, Rule.ROLLED_OUT, since=29503700)
-def new_ones_wait_for_old_ones_for_ever(spec: ServiceSpec, rows: Rows, replica: Replica) -> int | None:
-    """An old one was to be replaced by one that is old by now: so not all of the new ones seem to be up."""
-    return replica.replaced_by

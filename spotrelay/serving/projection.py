@@ -139,8 +139,8 @@ def _of_replica(
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
             row = replace(row, move_tried_at=now) if action.is_move else row
-            is_like = action.version == row.version and row.port
-            port = row.port if is_like else rollout.port_of(spec, rows, action.version)
+            # What its own row says may be of another version, if it was taken in.
+            port = rollout.port_of(spec, rows, action.version)
             successor = _replacement(spec, row, action, next(ids), port, now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):

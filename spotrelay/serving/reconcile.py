@@ -99,7 +99,8 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
             yield action
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
     said: dict[str, datetime | None] = {**dict.fromkeys(seen.spared), **seen.warned}
-    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now, said):
+    gone = {*warned_at, *seen.found_ill, *rotation.unconfirmed(seen)}
+    for replica in rotation.leaving(spec, seen.rows, gone, now, said):
         yield leave(replica)
 
 

@@ -143,14 +143,19 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]
     rows = list(seen.rows.replicas.values())
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
     answers = (id_ for id_, state in seen.health.items() if state is TargetState.HEALTHY)
-    serving = (r for r in rows if r.serves and _is_still_there(r, seen))
-    if any(serving) or any(id_ not in draining for id_ in answers):
+    unsure = unconfirmed(seen)
+    if any(r.serves and r.id not in unsure for r in rows) or any(id_ not in draining for id_ in answers):
         return set()
     left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
     if not back and not last_there(rows):
         back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
     return {r.id for r in back[: spec.replicas]}
+
+
+def unconfirmed(seen: Observation) -> set[int]:
+    """Of those that serve by their rows, the ones of which something else was just seen."""
+    return {r.id for r in seen.rows.replicas.values() if r.serves and not _is_still_there(r, seen)}
 
 
 def _is_still_there(replica: Replica, seen: Observation) -> bool:

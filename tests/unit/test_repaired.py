@@ -365,6 +365,14 @@ def test_those_that_wait_outside_make_no_room_beyond_surge() -> None:
     assert replaced == [1]
 
 
+def test_a_replacement_listens_where_its_version_does_whatever_is_known_of_what_it_replaces() -> None:
+    """What was taken in counts as of the deployed version, and is registered with another one's port."""
+    spec = deployed(2, OnUpdate.ROLLING, port=9000)
+    taken_in = a_replica(1, READY, version=2, port=8080)
+    rows = projection.after(spec, rows_of(taken_in), [Replace(taken_in, "test", 2)], NOW)
+    assert [r.port for r in rows.replicas.values() if r.replaces == 1] == [9000]
+
+
 def test_one_that_comes_for_another_of_its_version_has_its_turn() -> None:
     """An operator went back while one of the version that was given up serves: one at a time, as ever."""
     silent = [old(i, silent_since=LONG_AGO) for i in (1, 2)]

@@ -221,6 +221,16 @@ def test_a_row_vouches_for_nobody_who_was_just_seen_to_be_gone() -> None:
     assert back(kept, other, instances=[an_instance(1)], health={4: TargetState.HEALTHY}) == []
 
 
+def test_what_comes_back_stays_while_nobody_is_seen_to_serve() -> None:
+    """The other one is ready by its row, too young for EC2 to show it, and fails its checks."""
+    kept = left(1, warned_at=NOW - seconds(100))
+    young = replace(a_replica(4, READY), entered={ReplicaState.PROVISIONING: NOW - seconds(5), READY: NOW})
+    health = {1: TargetState.HEALTHY, 4: TargetState.UNHEALTHY}
+    seen = seen_of(kept, young, instances=[an_instance(1)], health=health)
+    actions = reconcile.decide(demo_spec(replicas=1), seen, NOW)
+    assert [type(a) for a in actions] == [ComeBack]
+
+
 def test_what_ec2_does_not_show_comes_back_if_it_answers() -> None:
     """The load balancer's word is enough for who serves."""
     assert back(left(1), instances=[an_instance(9)], health={1: TargetState.HEALTHY}) == [1]

@@ -60,14 +60,19 @@ def check_rotation_kept(
             )
 
 
+def is_unsure(view: InvocationView, row: Replica) -> bool:
+    """Whether what was just seen says that it doesn't serve, whatever its row says."""
+    known = view.instance_of(row)
+    is_dead = known is not None and not known.state.is_alive
+    return is_dead or view.target(row) in (UNHEALTHY, UNUSED)
+
+
 def is_served(view: InvocationView) -> bool:
     """Whether anybody serves, by the rows and by what the load balancer shows."""
     rows = view.rows.replicas.values()
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
     answering = {id_ for id_, state in view.health.items() if state is TargetState.HEALTHY}
-    serving = (r for r in rows if r.serves and view.target(r) not in (UNHEALTHY, UNUSED))
-    alive = (r for r in serving if (known := view.instance_of(r)) is None or known.state.is_alive)
-    return any(alive) or bool(answering - draining)
+    return any(r.serves and not is_unsure(view, r) for r in rows) or bool(answering - draining)
 
 
 def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:

@@ -9,7 +9,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import time_of
 from lab.sim.instances import ENDING_STATES, NEVER
 from lab.sim.rules import Rule, limits, missing, moves
-from lab.sim.rules.availability import check_came_back
+from lab.sim.rules.availability import check_came_back, is_unsure
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
@@ -73,7 +73,8 @@ def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica)
     """The same for a warned replica that serves or may come to: docs/service-file.md, Interruptions."""
     if row.warned_at is None:
         return ""
-    others = sum(r.stays and stays_in(r, view.now) for r in view.rows.replicas.values())
+    staying = (r for r in view.rows.replicas.values() if r.stays and stays_in(r, view.now))
+    others = sum(not is_unsure(view, r) for r in staying)
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
@@ -231,7 +232,8 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     replicas = others_at_rest(rows)
     # Whoever has written rows since has scheduled a tick of its own.
     is_moving = view.is_alone and (
-        bool(rows.intents) or any(row.state in STARTING_STATES for row in replicas)
+        bool(rows.intents)
+        or any(row.state in STARTING_STATES and not _was_spared(view, row) for row in replicas)
     )
     next_tick = None if next_due is None else time_of(next_due)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
@@ -256,6 +258,11 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
             Rule.NEXT_TICK_IN_TIME,
             f"everything is at rest, and the next is due at {view.invocation.scheduled_ticks}",
         )
+
+
+def _was_spared(view: InvocationView, row: Replica) -> bool:
+    """Whether EC2 should have taken it long ago: whatever it waits for won't come within seconds."""
+    return row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S)
 
 
 def _check_wait(view: InvocationView, next_tick: float | None) -> None:

@@ -584,7 +584,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         left = {r.id for r in regular(view.now)}
         needed = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
         # What Spot gives beyond the number that is needed isn't bought on-demand where it doesn't.
-        bought = of(regular(view.rows), PurchaseOption.ON_DEMAND)
+        bought = max(of(regular(rows), PurchaseOption.ON_DEMAND) for rows in (view.rows, view.now))
         most = max(spec.replicas - spec.overprovision - bought, 0)
         wanted = min(needed, spec.replicas - serving, most)
         if fallbacks < wanted:

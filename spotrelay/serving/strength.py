@@ -42,7 +42,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
     droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
-    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
+    unclear = _unclear(seen)
+    dropped = _at_most(may_go, unclear, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -53,7 +54,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     needed = max(missing, min(len(fallbacks), spec.replicas - serving)) if is_any_resumed else missing
     standing_in = [_as_serving(r, found_ill) for r in fallbacks]
     idle = _idle_fallbacks(standing_in, needed + _undecided(spec, kept, seen), kept, now)
-    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
+    left = may_go - sum(r.serves or r.id in unclear for r in dropped)
+    idle = _at_most(left, unclear, [r for r in idle if r.id in known])
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     for replica in idle:
@@ -97,10 +99,28 @@ def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
     return replace(replica, unhealthy_since=None) if replica.id in found_ill else replica
 
 
-def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
-    """Of the replicas to give up all that don't serve, and at most so many that do."""
-    quiet = [r for r in given_up if not r.serves]
-    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
+def _unclear(seen: Observation) -> set[int]:
+    """Those that may serve though their rows don't say so: nobody gives them up as if they didn't.
+
+    EC2 doesn't show a ready one, and the load balancer may not either. Or one starts and is registered, and
+    the load balancer doesn't know how it does.
+    """
+    return {
+        r.id
+        for r in seen.rows.replicas.values()
+        if (r.state is ReplicaState.READY and r.instance_id not in seen.instances)
+        or (
+            r.state is ReplicaState.STARTING
+            and seen.health.get(r.instance_id or "") is TargetState.UNAVAILABLE
+        )
+    }
+
+
+def _at_most(serving: int, unclear: Collection[int], given_up: Sequence[Replica]) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, and at most so many that do or may."""
+    quiet = [r for r in given_up if not (r.serves or r.id in unclear)]
+    may_serve = [r for r in given_up if r.serves or r.id in unclear]
+    return [*quiet, *may_serve[: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

@@ -123,6 +123,21 @@ def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() 
         assert dropped(decide(spec, seen)) == [1]
 
 
+def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
+    """EC2 doesn't show one that is ready, or the load balancer knows nothing of one that starts."""
+    spec, ready = demo_spec(replicas=1), [spot(i, unhealthy_since=NOW) for i in (1, 2)]
+    hidden = replace(look(*ready), instances={})
+    assert dropped(decide(spec, hidden)) == []
+    assert dropped(decide(spec, look(*ready))) == [2], "both are shown, and known not to answer"
+    assert dropped(decide(spec, replace(look(*ready, spot(3), spot(4)), instances={}))) == [2]
+    ill, starting = spot(1, unhealthy_since=NOW), spot(2, STARTING)
+    unknown = replace(look(ill, starting), health={"i-2": TargetState.UNAVAILABLE})
+    assert dropped(decide(spec, unknown)) == []
+    assert dropped(decide(spec, replace(unknown, health={"i-2": TargetState.INITIAL}))) == [2]
+    standing = [fallback(3, unhealthy_since=NOW), fallback(4, unhealthy_since=NOW)]
+    assert dropped(decide(spec, replace(look(spot(1, STARTING), *standing), instances={}))) == []
+
+
 def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:
     """Of five rows for three wanted the two that don't answer go, and none that does."""
     ill = [spot(i, unhealthy_since=NOW) for i in (1, 2)]

@@ -473,6 +473,13 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             )
 
 
+def _may_serve(view: InvocationView, row: Replica) -> bool:
+    """Whether it may serve though its row doesn't say so: nobody was shown that it doesn't."""
+    if row.state is ReplicaState.READY:
+        return view.instance_of(row) is None
+    return row.state is ReplicaState.STARTING and view.target(row) is TargetState.UNAVAILABLE
+
+
 def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     """After an undisturbed tick: does every desired replica exist, and no other?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
@@ -496,7 +503,7 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
         if not r.is_fallback
         and r.is_counted
         and not r.superseded_in(view.rows)
-        and (not r.serves or may_go > 0)
+        and (not (r.serves or _may_serve(view, r)) or may_go > 0)
     ]
     # A replica whose replacement was removed counts again, from the next tick on.
     too_many -= sum(

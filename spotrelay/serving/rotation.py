@@ -148,7 +148,7 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]
         return set()
     left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
-    if not back and not last_there(rows):
+    if not back and not last_there([r for r in rows if r.id not in unsure]):
         back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
     return {r.id for r in back[: spec.replicas]}
 

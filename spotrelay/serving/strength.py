@@ -42,8 +42,9 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
     droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
-    unclear = _unclear(seen)
-    dropped = _at_most(may_go, unclear, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
+    # What may serve goes only while as many as wanted do for certain.
+    kept_back = set() if staying_count(rows) >= spec.replicas else _unclear(seen)
+    dropped = _at_most(may_go, kept_back, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -54,8 +55,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     needed = max(missing, min(len(fallbacks), spec.replicas - serving)) if is_any_resumed else missing
     standing_in = [_as_serving(r, found_ill) for r in fallbacks]
     idle = _idle_fallbacks(standing_in, needed + _undecided(spec, kept, seen), kept, now)
-    left = may_go - sum(r.serves or r.id in unclear for r in dropped)
-    idle = _at_most(left, unclear, [r for r in idle if r.id in known])
+    idle = [r for r in idle if r.id in known]
+    idle = _at_most(may_go - sum(r.serves for r in dropped), kept_back, idle)
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     for replica in idle:
@@ -100,27 +101,24 @@ def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
 
 
 def _unclear(seen: Observation) -> set[int]:
-    """Those that may serve though their rows don't say so: nobody gives them up as if they didn't.
+    """Those that may serve though their rows don't say so.
 
-    EC2 doesn't show a ready one, and the load balancer may not either. Or one starts and is registered, and
-    the load balancer doesn't know how it does.
+    Neither EC2 nor the load balancer shows a ready one. Or one starts and is registered, and the load
+    balancer doesn't know how it does.
     """
+    health = {r.id: seen.health.get(r.instance_id or "") for r in seen.rows.replicas.values()}
     return {
         r.id
         for r in seen.rows.replicas.values()
-        if (r.state is ReplicaState.READY and r.instance_id not in seen.instances)
-        or (
-            r.state is ReplicaState.STARTING
-            and seen.health.get(r.instance_id or "") is TargetState.UNAVAILABLE
-        )
+        if (r.state is ReplicaState.READY and health[r.id] is None and r.instance_id not in seen.instances)
+        or (r.state is ReplicaState.STARTING and health[r.id] is TargetState.UNAVAILABLE)
     }
 
 
-def _at_most(serving: int, unclear: Collection[int], given_up: Sequence[Replica]) -> list[Replica]:
-    """Of the replicas to give up all that don't serve, and at most so many that do or may."""
-    quiet = [r for r in given_up if not (r.serves or r.id in unclear)]
-    may_serve = [r for r in given_up if r.serves or r.id in unclear]
-    return [*quiet, *may_serve[: max(serving, 0)]]
+def _at_most(serving: int, kept_back: Collection[int], given_up: Sequence[Replica]) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, but for those kept back, and so many that do."""
+    quiet = [r for r in given_up if not r.serves and r.id not in kept_back]
+    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

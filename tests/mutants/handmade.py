@@ -398,7 +398,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "the-last-one-is-gone-if-nobody-shows-it",
         "serving.missing",
-        old="    if is_ready and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):\n",
+        old="    if may_serve and health is not TargetState.UNHEALTHY and not seen.stays_without(replica):\n",
         new="    if False:\n",
         wrong="two empty answers end the only replica",
     ),

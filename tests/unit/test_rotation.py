@@ -219,6 +219,8 @@ def test_a_row_vouches_for_nobody_who_was_just_seen_to_be_gone() -> None:
     ):
         assert back(kept, other, **seen) == [1]
     assert back(kept, other, instances=[an_instance(1)], health={4: TargetState.HEALTHY}) == []
+    late, dead = left(1, warned_at=NOW - seconds(109)), replace(other, warned_at=NOW - seconds(100))
+    assert back(late, dead, instances=[an_instance(1), an_instance(4, InstanceState.TERMINATED)]) == [1]
 
 
 def test_what_comes_back_stays_while_nobody_is_seen_to_serve() -> None:

@@ -129,7 +129,10 @@ def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
     hidden = replace(look(*ready), instances={})
     assert dropped(decide(spec, hidden)) == []
     assert dropped(decide(spec, look(*ready))) == [2], "both are shown, and known not to answer"
-    assert dropped(decide(spec, replace(look(*ready, spot(3), spot(4)), instances={}))) == [2]
+    unseen = replace(hidden, health={f"i-{i}": TargetState.UNUSED for i in (1, 2)})
+    assert dropped(decide(spec, unseen)) == [2], "the load balancer says that it doesn't"
+    others = look(*ready, spot(3))
+    assert dropped(decide(spec, replace(others, instances={"i-3": an_instance(3)}))) == [2, 1]
     ill, starting = spot(1, unhealthy_since=NOW), spot(2, STARTING)
     unknown = replace(look(ill, starting), health={"i-2": TargetState.UNAVAILABLE})
     assert dropped(decide(spec, unknown)) == []

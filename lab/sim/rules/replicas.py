@@ -102,6 +102,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or one.id in written
             or one.id > view.rows.highest_id  # it was created while the rows were read; the next tick decides
             or known.launch_id in view.rows.intents
+            or _may_serve(view, known)
         ):
             continue
         # What an ended replacement was to replace counts again only now.

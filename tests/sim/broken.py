@@ -197,6 +197,7 @@ _to_launch = rollout.to_launch
 _proven = rollout.proven
 _version = replacement._version
 _denied_launch = launching._denied
+_last_there = rotation.last_there
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -1408,3 +1409,29 @@ def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
 def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     """What is lost of the version that was given up is replaced with the same."""
     return _version(spec, replace(rows, rollback=None), lost)
+
+
+@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, replicas=3)
+def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
+    """What was just seen to be gone is a reason to take out what still answers."""
+    return set()
+
+
+@mistake(Performer, "_still_leaving", Rule.SOMEBODY_ANSWERS, Rule.ROW_BEFORE_EFFECT, since=21001964)
+def what_came_back_is_taken_out_once_more(
+    self: Performer, decision: Any, ids: Sequence[str], *_: Any
+) -> Sequence[str]:
+    """Nobody looks whether it is still to leave."""
+    return ids
+
+
+@mistake(strength, "_unclear", Rule.SOMEBODY_ANSWERS, since=22001782, replicas=3)
+def who_may_serve_is_given_up(seen: Observation) -> set[int]:
+    """Scaling in believes rows, though neither EC2 nor the load balancer shows anybody."""
+    return set()
+
+
+@mistake(rotation, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
+def nobody_serves_after_the_last_one(replicas: Collection[Replica]) -> list[Replica]:
+    """What starts is beyond its drain deadline when the last one that serves goes, and goes with it."""
+    return [r for r in _last_there(replicas) if r.serves] or _last_there(replicas)

@@ -217,8 +217,10 @@ def may_change(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
 def _heir(spec: ServiceSpec, rows: Rows, replica: Replica) -> int | None:
     """What comes in the place of an old one: what was to replace it may be old by now, too."""
     successor = rows.replicas.get(replica.replaced_by or 0)
-    is_old_too = successor is not None and is_old(spec, successor)
-    return _heir(spec, rows, successor) if successor and is_old_too else replica.replaced_by
+    # It came later: a damaged table may say that two replace each other.
+    if successor is None or successor.id <= replica.id or not is_old(spec, successor):
+        return replica.replaced_by
+    return _heir(spec, rows, successor)
 
 
 def is_refused_for_good(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:

@@ -353,6 +353,8 @@ def test_new_ones_enter_for_old_ones_that_were_to_be_replaced_by_old_ones() -> N
     serving = [replace(r, state=READY, entered={**r.entered, READY: NOW}) for r in news]
     assert rollout.may_change(spec, rows_of(*fleet, *serving), NOW)
     assert not rollout.may_change(spec, rows_of(*fleet, serving[0], news[1]), NOW)
+    damaged = rows_of(old(1, replaced_by=2), old(2, replaced_by=1), *serving)
+    assert not rollout.may_change(spec, damaged, NOW), "though two seem to replace each other"
 
 
 def test_those_that_wait_outside_make_no_room_beyond_surge() -> None:

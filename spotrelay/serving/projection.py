@@ -140,7 +140,8 @@ def _of_replica(
         if isinstance(action, Replace) and spec:
             row = replace(row, move_tried_at=now) if action.is_move else row
             # What its own row says may be of another version, if it was taken in.
-            port = rollout.port_of(spec, rows, action.version)
+            is_deployed = action.version == spec.version
+            port = spec.port if is_deployed else rollout.port_of(spec, rows, action.version)
             successor = _replacement(spec, row, action, next(ids), port, now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):

@@ -39,6 +39,9 @@ CHANGES = 0.7
 OF_BEFORE = 0.15
 """How often they use a command of before 2026-11-24, which doesn't say what it is given for."""
 
+LATE_S = 600.0
+"""By then every message of before the end of faults has been delivered, also one that was tried again."""
+
 _PAIRS = tuple(pair for pair in PAIRS if pair[0] in OF_HELD)
 
 
@@ -58,10 +61,6 @@ def override(world: SimWorld, service: str) -> None:
     # A generator of their own: the rest of the run doesn't depend on them.
     own = Random(f"{world.scenario.seed}-{world.scheduler.now}-operator")  # noqa: S311 - to be repeated
     _look(world, service, own)
-
-
-LATE_S = 600.0
-"""By then every message of before the end of faults has been delivered, also one that was tried again."""
 
 
 def confirm_removal(world: SimWorld, service: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -166,6 +166,17 @@ def counted(rows: Rows) -> list[Replica]:
 def spare(spec: ServiceSpec, rows: Rows) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
     return max(staying_count(rows) - spec.replicas, 0)
+
+
+def as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
+    """The replica; one that this very tick found not to answer counts as serving for now."""
+    return replace(replica, unhealthy_since=None) if replica.id in found_ill else replica
+
+
+def at_most(serving: int, given_up: Sequence[Replica], kept_back: Collection[int] = ()) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, but for those kept back, and so many that do."""
+    quiet = [r for r in given_up if not r.serves and r.id not in kept_back]
+    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
 
 
 def is_due(replica: Replica, seen: Observation, now: datetime) -> bool:

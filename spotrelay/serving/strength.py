@@ -11,7 +11,7 @@ Nothing that serves is given up while the rest that serve are fewer than wanted,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,7 +24,16 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures, rollout, rotation, standby
 from spotrelay.serving.actions import Action, Drain, End, Launch, Request
-from spotrelay.serving.observation import Observation, counted, is_due, spare, staying_count, stays_from
+from spotrelay.serving.observation import (
+    Observation,
+    as_serving,
+    at_most,
+    counted,
+    is_due,
+    spare,
+    staying_count,
+    stays_from,
+)
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -41,10 +50,10 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     fallbacks = [r for r in active if r.is_fallback]
     known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
-    droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
+    droppable = [as_serving(r, found_ill) for r in regular if r.id in known]
     # What may serve goes only while as many as wanted do for certain.
     kept_back = set() if staying_count(rows) >= spec.replicas else _unclear(seen)
-    dropped = _at_most(may_go, kept_back, _surplus(spec, droppable, len(regular) - spec.replicas, seen))
+    dropped = at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen), kept_back)
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -53,10 +62,10 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     # What was resumed is needed for as long as anything is missing, and is no reason to launch another.
     is_any_resumed = any(r.is_standby for r in fallbacks)
     needed = max(missing, min(len(fallbacks), spec.replicas - serving)) if is_any_resumed else missing
-    standing_in = [_as_serving(r, found_ill) for r in fallbacks]
+    standing_in = [as_serving(r, found_ill) for r in fallbacks]
     idle = _idle_fallbacks(standing_in, needed + _undecided(spec, kept, seen), kept, now)
     idle = [r for r in idle if r.id in known]
-    idle = _at_most(may_go - sum(r.serves for r in dropped), kept_back, idle)
+    idle = at_most(may_go - sum(r.serves for r in dropped), idle, kept_back)
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     for replica in idle:
@@ -95,11 +104,6 @@ def is_given_up(replica: Replica, now: datetime) -> bool:
     return replica.is_fallback and since is not None and now - since > seconds(timing.UNHEALTHY_GIVEN_UP_S)
 
 
-def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
-    """The replica; one that this very tick found not to answer counts as serving for now."""
-    return replace(replica, unhealthy_since=None) if replica.id in found_ill else replica
-
-
 def _unclear(seen: Observation) -> set[int]:
     """Those that may serve though their rows don't say so.
 
@@ -113,12 +117,6 @@ def _unclear(seen: Observation) -> set[int]:
         if (r.state is ReplicaState.READY and health[r.id] is None and r.instance_id not in seen.instances)
         or (r.state is ReplicaState.STARTING and health[r.id] is TargetState.UNAVAILABLE)
     }
-
-
-def _at_most(serving: int, kept_back: Collection[int], given_up: Sequence[Replica]) -> list[Replica]:
-    """Of the replicas to give up all that don't serve, but for those kept back, and so many that do."""
-    quiet = [r for r in given_up if not r.serves and r.id not in kept_back]
-    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

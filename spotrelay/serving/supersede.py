@@ -8,7 +8,7 @@ there it still helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -17,7 +17,7 @@ from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout, rotation
 from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, Replace
-from spotrelay.serving.observation import Observation, spare
+from spotrelay.serving.observation import Observation, as_serving, at_most, spare
 
 
 def decide(
@@ -39,9 +39,9 @@ def decide(
         for r in superseded.values()
         if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
     }
-    in_vain = _in_vain(spec, seen, superseded.values(), may_go)
+    in_vain = at_most(may_go, [as_serving(r, found_ill) for r in _in_vain(spec, seen, superseded, found_ill)])
     yield from (action for r in in_vain for action in (Drain(r, GIVEN_UP), GoWithout(r)))
-    may_go -= sum(r.serves or r.id in found_ill for r in in_vain)
+    may_go -= sum(r.serves for r in in_vain)
     extra, given_up = 0, {r.id for r in in_vain}
     superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
     for replica in superseded.values():
@@ -177,22 +177,16 @@ def is_silent(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
 
 
 def _in_vain(
-    spec: ServiceSpec, seen: Observation, superseded: Iterable[Replica], may_go: int
-) -> list[Replica]:
-    """What came to try a version that was taken back since, where what it was to replace serves.
-
-    Of those that serve themselves no more than `may_go`.
-    """
-    found = []
-    for replica in superseded:
+    spec: ServiceSpec, seen: Observation, superseded: Mapping[int, Replica], found_ill: Collection[int]
+) -> Iterator[Replica]:
+    """What came to try a version that was taken back since, where what it was to replace serves."""
+    for replica in superseded.values():
         successor = seen.rows.replicas[replica.replaced_by or 0]
         known = seen.read.replicas.get(successor.id)
         is_launched = known is not None and known.instance_id is not None
-        may_stay = replica.serves or replica.id in seen.found_ill
+        may_stay = replica.serves or replica.id in found_ill
         if is_launched and may_stay and rollout.is_taken_back(spec, successor):
-            found.append(successor)
-    serving = [r for r in found if r.serves or r.id in seen.found_ill]
-    return [r for r in found if r not in serving[max(may_go, 0) :]]
+            yield successor
 
 
 def _is_needless(spec: ServiceSpec, successor: Replica, seen: Observation) -> bool:

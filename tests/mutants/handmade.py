@@ -472,7 +472,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "serving-fallbacks-are-dropped",
-        "serving.strength",
+        "serving.observation",
         old="    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]\n",
         new="    return [*given_up]\n",
         wrong="a fallback goes while no Spot replica serves",

@@ -13,7 +13,7 @@ from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent
-from spotrelay.core.spec import OnRebalance, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 from spotrelay.serving import changes, reconcile, strength
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
@@ -88,6 +88,17 @@ def to_be_left(count: int) -> tuple[ServiceSpec, Observation]:
     return spec, _seen(rows)
 
 
+def taken_back(count: int) -> tuple[ServiceSpec, Observation]:
+    """Half serve, and the other half came to try a version that an operator gave up since."""
+    half = count // 2
+    rows = [a_replica(n, READY, replaced_by=half + n) for n in range(1, half + 1)]
+    rows += [a_replica(half + n, ReplicaState.STARTING, version=2, replaces=n) for n in range(1, half + 1)]
+    seen = _seen(rows)
+    coming = {f"i-{half + n}": TargetState.INITIAL for n in range(1, half + 1)}
+    spec = replace(demo_spec(replicas=half), on_update=OnUpdate.BLUE_GREEN)
+    return spec, replace(seen, health={**seen.health, **coming})
+
+
 def unanswered(count: int) -> tuple[ServiceSpec, Observation]:
     """Each launched by an intent of its own whose answer got lost."""
     rows = [a_replica(n, REQUESTED, launch_id=f"launch-{n}") for n in range(1, count + 1)]
@@ -97,7 +108,7 @@ def unanswered(count: int) -> tuple[ServiceSpec, Observation]:
 
 @pytest.mark.parametrize(
     "case",
-    [at_rest, on_demand, stood_in_for, shrinking, lost, to_be_left, unanswered],
+    [at_rest, on_demand, stood_in_for, shrinking, lost, to_be_left, taken_back, unanswered],
     ids=lambda c: c.__name__,
 )
 def test_work_grows_with_the_replicas(case: Case) -> None:

@@ -170,9 +170,7 @@ class StandbyChecker:
             return
         # By what it read, and by what is so: one may just have become ready, another may only be busy.
         health, loaded = invocation.health or {}, invocation.loaded.values()
-        own = {r.id for commit in invocation.commits for r in commit.changes.stored} | {
-            r.id for r in changes.stored
-        }
+        own = {r.id for commit in invocation.commits for r in commit.changes.stored}
         # What answers again may be written by the next commit of the same decision.
         well = {id_ for id_, state in health.items() if state is TargetState.HEALTHY}
         ready = (r for r in loaded if r.state is ReplicaState.READY and not r.is_warned)

@@ -29,20 +29,20 @@ class Moods:
     """What replicas of a service are like, and how they boot. `place` is a directory of the service's own."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
+        self.place = place
 
     def put(self, address: str, *moods: str) -> None:
         """From its next request on the replica at the address is so."""
-        (self._place / address).write_text(" ".join(moods), encoding="utf-8")
+        (self.place / address).write_text(" ".join(moods), encoding="utf-8")
 
     def of(self, address: str) -> list[str]:
         """How it is."""
-        file = self._place / address
+        file = self.place / address
         return file.read_text(encoding="utf-8").split() if file.exists() else []
 
     def boot(self, script: str) -> None:
         """What starts from now on runs this first, in the shell."""
-        (self._place / "boot").write_text(script, encoding="utf-8")
+        (self.place / "boot").write_text(script, encoding="utf-8")
 
 
 class _Connection(chat_server._Connection):

@@ -118,7 +118,7 @@ def a_burst_while_all_starts(stage: Stage) -> None:
     """
     bench, service = stage.bench, stage.bench.service
     before = stage.grown(2)
-    gate = stage.moods._place / "gate"
+    gate = stage.moods.place / "gate"
     gate.touch()
     stage.moods.boot(f"while [ -e {gate} ]; do sleep 0.2; done")
     with Clients(bench) as clients:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -199,10 +199,9 @@ def writes(changes: Changes) -> Iterator[Write]:
     # An instance that passes from one replica to another has its entry written once.
     passed_on = {row.instance_id for row in changes.create}
     for row in changes.create:
-        yield from _row_writes(row, ABSENT)
+        yield from _row_writes(row, row.revision, ABSENT)
     for row in changes.update:
-        stored = replace(row, revision=row.revision + 1)
-        yield from _row_writes(stored, Attr("revision").eq(row.revision), passed_on)
+        yield from _row_writes(row, row.revision + 1, Attr("revision").eq(row.revision), passed_on)
     if changes.open_intent:
         intent = changes.open_intent
         yield Put(intent_key(service, intent.id), intent_item(intent))
@@ -211,14 +210,14 @@ def writes(changes: Changes) -> Iterator[Write]:
 
 
 def _row_writes(
-    row: Replica, condition: ConditionBase, passed_on: Collection[str | None] = ()
+    row: Replica, revision: int, condition: ConditionBase, passed_on: Collection[str | None] = ()
 ) -> Iterator[Write]:
-    key = replica_key(row.service, row.id)
+    key, item = replica_key(row.service, row.id), {**replica_item(row), "revision": revision}
     if row.state.is_ended:
         yield Delete(key, condition)
-        yield Put(history_key(row.service, row.id), replica_item(row))
+        yield Put(history_key(row.service, row.id), item)
     else:
-        yield Put(key, replica_item(row), condition)
+        yield Put(key, item, condition)
     # PROVISIONING is the state in which a row gets its instance, unless it is made with one, and the end the
     # moment to let the entry expire; in between it is there already.
     is_new = condition is ABSENT or row.state is ReplicaState.PROVISIONING

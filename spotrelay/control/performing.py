@@ -139,8 +139,7 @@ class Performer:
                 outcome.attempt("read", lambda: again.extend(self._still_leaving(decision, unsettled, won)))
                 self._take_out(outcome, spec, again, ports, out)
         finally:
-            for action in done:
-                self._reporting.done(service, action)
+            self._reporting.done(service, done)
             if out:
                 self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
                 self._reporting.since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)

@@ -203,7 +203,7 @@ class Replica:
         entered = {**{s: at for s, at in self.entered.items() if s is not state}, state: now}
         return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
 
-    def provisioned(self, instance: Instance, now: datetime) -> Replica:
+    def provisioned(self, instance: Instance, now: datetime, **changes: Any) -> Replica:
         """The replica with the instance, or the slot of one, that it waited for."""
         return self.to(
             ReplicaState.PROVISIONING,
@@ -213,6 +213,7 @@ class Replica:
             slots=instance.slots,
             retry_at=None,
             is_denied=False,
+            **changes,
         )
 
     @property

@@ -170,10 +170,17 @@ class Changes:
     @property
     def stored(self) -> tuple[Replica, ...]:
         """The rows as the table has them after the commit: an updated one with its revision + 1."""
-        return (*self.create, *(replace(r, revision=r.revision + 1) for r in self.update))
+        return (*self.create, *map(_stored, self.update))
 
     @property
     def to_launch(self) -> tuple[Replica, ...]:
         """The stored rows that the opened intent is for."""
-        intent = self.open_intent
-        return tuple(r for r in self.stored if r.id in intent.replica_ids) if intent else ()
+        ids = self.open_intent.replica_ids if self.open_intent else ()
+        return (
+            *(r for r in self.create if r.id in ids),
+            *(_stored(r) for r in self.update if r.id in ids),
+        )
+
+
+def _stored(row: Replica) -> Replica:
+    return replace(row, revision=row.revision + 1)

@@ -312,18 +312,18 @@ def _assign(
     """(replicas that got an instance, replicas that still wait), lowest ID first."""
     refused = ", ".join(sorted({r.code: r.words for r in answer.refusals}.values()))
 
-    def with_words(replica: Replica, given: str) -> Replica:
+    def words(given: str) -> str:
         answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused
-        return replace(replica, launch=placement.in_words(plan, step, answered))
+        return placement.in_words(plan, step, answered)
 
     # Where EC2 gives room for more than wait, the largest instances are filled first: the last one that has
     # no replica is ended.
     largest_first = sorted(answer.instances, key=lambda i: -spec.hosted_by(i.offering.pool.instance_type))
     given = [slot for instance in largest_first for slot in slots.of(instance, spec)]
     filled = tuple(
-        with_words(r, str(i.offering)).provisioned(i, now) for r, i in zip(waiting, given, strict=False)
+        r.provisioned(i, now, launch=words(str(i.offering))) for r, i in zip(waiting, given, strict=False)
     )
-    return filled, tuple(with_words(r, "") for r in waiting[len(filled) :])
+    return filled, tuple(replace(r, launch=words("")) for r in waiting[len(filled) :])
 
 
 def _after(

@@ -88,9 +88,10 @@ def plan(
         else:
             rested.append(pool)
     apart = _apart(rested, standbys or ())
+    first = frozenset(apart)
     steps = [
         Step(option, apart, "apart from other standbys" if standbys else "rested"),
-        Step(option, tuple(pool for pool in rested if pool not in apart), "rested"),
+        Step(option, tuple(pool for pool in rested if pool not in first), "rested"),
     ]
     if not (is_spot and is_return) or is_last_resort:
         steps.append(Step(option, tuple(low), "placement score low: after the others"))

@@ -439,7 +439,7 @@ def test_a_line_says_what_was_done_to_whom_and_why() -> None:
     world, controller = serving()
     victim = active(world)[0]
     controller.handle(warn(world, victim))
-    assert recorded(world, "Drain") == [
+    assert recorded(world, "Drain, Replace") == [
         {
             "service": "demo",
             "replica": 1,

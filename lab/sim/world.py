@@ -416,10 +416,9 @@ class SimWorld:
             is_adopted = id_ <= self.scenario.adopted.count
             option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
             if is_adopted or not free[option]:
-                pool = next(p for p in spec.pools if self._free(Offering(p, option)))
                 added = self.cloud.add(
                     spec.service,
-                    Offering(pool, option),
+                    self._roomy(spec, option),
                     age_s=age_s + 60,
                     sharing=None if is_adopted else spec,
                 )
@@ -488,6 +487,16 @@ class SimWorld:
             purchase_option=PurchaseOption.ON_DEMAND,
             is_standby=True,
         )
+
+    def _roomy(self, spec: ServiceSpec, option: PurchaseOption) -> Offering:
+        """Where one more is to be had; a foreign instance may have the last place, then there is one more."""
+        offerings = [Offering(pool, option) for pool in spec.pools]
+        for offering in offerings:
+            if self._free(offering):
+                return offering
+        in_use = self.cloud.market.state(offerings[0].pool).in_use(option)
+        self.cloud.market.set_capacity(offerings[0], in_use + 1)
+        return offerings[0]
 
     def _free(self, offering: Offering) -> int:
         return self.cloud.market.state(offering.pool).free(offering.purchase_option)

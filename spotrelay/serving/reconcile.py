@@ -68,13 +68,15 @@ def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Ac
     """What EC2 and the load balancer show put on record: at most one step of each replica's life."""
     yield from _for_the_record(spec, seen)
     adopted = _adoptions(spec, seen, now)
-    unshown = missing.found(seen, now)
-    back = rotation.coming_back(spec, seen, now)
-    for replica in seen.rows.replicas.values():
+    replicas, unshown = seen.rows.replicas, missing.found(seen, now)
+    of_missing = {id_: [*_for_missing(spec, replicas[id_], seen, unshown, now)] for id_ in unshown}
+    ended = {id_ for id_, steps in of_missing.items() if any(isinstance(step, Drain) for step in steps)}
+    back = rotation.coming_back(spec, seen, now, ended)
+    for replica in replicas.values():
         if replica.id in back:
             yield ComeBack(replica)
         elif replica.id in unshown:
-            yield from _for_missing(spec, replica, seen, unshown, now)
+            yield from of_missing[replica.id]
         else:
             yield from _for_replica(spec, replica, seen, now)
     yield from adopted.values()

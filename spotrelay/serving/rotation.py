@@ -135,15 +135,16 @@ def last_there(replicas: Collection[Replica]) -> list[Replica]:
     return [last, *(r for r in serving_on if not r.serves and r.warned_at and r.warned_at > until)]
 
 
-def coming_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
+def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Collection[int] = ()) -> set[int]:
     """Of those that have left and still run, the ones that come back, as nobody serves.
 
-    Those first that EC2 leaves longest. A standby on its way back is resumed instead.
+    Those first that EC2 leaves longest. A standby on its way back is resumed instead. `ended` are those that
+    count as gone from now on, whatever the load balancer says of them.
     """
     rows = list(seen.rows.replicas.values())
-    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
+    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING or r.id in ended}
     answers = (id_ for id_, state in seen.health.items() if state is TargetState.HEALTHY)
-    unsure = unconfirmed(seen)
+    unsure = unconfirmed(seen).union(ended)
     if any(r.serves and r.id not in unsure for r in rows) or any(id_ not in draining for id_ in answers):
         return set()
     left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)

@@ -18,6 +18,7 @@ from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import reconcile, rotation
 from spotrelay.serving.actions import ComeBack, Drain, Replace, Request, ServeOn
+from spotrelay.serving.holding import overridable
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
@@ -231,6 +232,18 @@ def test_what_comes_back_stays_while_nobody_is_seen_to_serve() -> None:
     seen = seen_of(kept, young, instances=[an_instance(1)], health=health)
     actions = reconcile.decide(demo_spec(replicas=1), seen, NOW)
     assert [type(a) for a in actions] == [ComeBack]
+
+
+def test_what_has_left_comes_back_as_a_person_ends_the_last_one() -> None:
+    """EC2 doesn't show what serves, and a person says that it is gone: the one that left serves at once."""
+    kept, other = left(1, warned_at=NOW - seconds(20)), a_replica(4, READY)
+    seen = seen_of(
+        kept, other, instances=[an_instance(1)], health={1: TargetState.HEALTHY, 4: TargetState.HEALTHY}
+    )
+    held = overridable(reconcile.decide(demo_spec(replicas=2), seen, NOW))
+    actions = reconcile.decide(demo_spec(replicas=2), replace(seen, vouched=held), NOW)
+    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [4]
+    assert [a.replica.id for a in actions if isinstance(a, ComeBack)] == [1]
 
 
 def test_what_ec2_does_not_show_comes_back_if_it_answers() -> None:

@@ -70,9 +70,16 @@ def is_unsure(view: InvocationView, row: Replica) -> bool:
 def is_served(view: InvocationView) -> bool:
     """Whether anybody serves, by the rows and by what the load balancer shows."""
     rows = view.rows.replicas.values()
-    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING}
+    draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING or _is_ended(view, r)}
     answering = {id_ for id_, state in view.health.items() if state is TargetState.HEALTHY}
-    return any(r.serves and not is_unsure(view, r) for r in rows) or bool(answering - draining)
+    serving = (r for r in rows if r.serves and not is_unsure(view, r))
+    return any(r.instance_id not in draining for r in serving) or bool(answering - draining)
+
+
+def _is_ended(view: InvocationView, row: Replica) -> bool:
+    """Whether this very tick ends it because EC2 doesn't show it: if it may do that, `missing` says."""
+    after = view.now.replicas.get(row.id, row)
+    return view.instance_of(row) is None and row.state.is_active and not after.state.is_active
 
 
 def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:

@@ -550,6 +550,8 @@ class Checker:
         check_rotation_kept(self, invocation, spec, instance_ids, store)
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
+        written = (r for commit in invocation.commits for r in commit.changes.update)
+        its_own = {r.instance_id: r.id for r in written if not r.state.is_active}
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if (
@@ -559,6 +561,8 @@ class Checker:
             ):
                 continue
             row = rows.get(instance_id)
+            if instance_id in its_own and row is not None and row.id == its_own[instance_id]:
+                continue  # its call took so long that a tick has brought it back meanwhile
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
                 self.report(
                     Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"
@@ -671,7 +675,8 @@ class Checker:
         # Where nobody stays, it may be the one that still answers: a tick brings it back, or takes it out.
         last_moment = instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
         is_alone = not any(r.stays for r in rows.replicas.values()) and not is_hibernated
-        if is_alone and self.scheduler.now <= last_moment + SKEW_S:
+        is_over = self.scheduler.now > last_moment + SKEW_S
+        if is_alone and (not is_over or self.scheduler.now >= instance.died_at()):
             return
         if is_others or is_removed or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # the invocation that drains it deregisters it; a tick does for a removed service

@@ -328,8 +328,8 @@ def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     standbys = [r for r in rows.replicas.values() if r.is_standby]
     now = world.scheduler.now
     until = rows.standby_backoff.until
-    if until is not None and now < time_of(until):
-        return  # the next one waits
+    if until is not None and now < time_of(until) + limits.PROGRESS_S:
+        return  # the next one waits, or has only just not to
     instances = [world.cloud.instances[r.instance_id or ""] for r in standbys if r.instance_id]
     states = [i.state(now) for i in instances]
     wanted = _wanted(world, spec, rows) if spec.standby_auto else spec.standby

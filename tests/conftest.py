@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +20,8 @@ settings.load_profile("spotrelay")
 def pytest_configure(config: pytest.Config) -> None:
     """What is judged once all tests have run."""
     config.pluginmanager.register(Check(config))
+
+
+# Where a shell runs the tests in its background they ignore SIGINT, and so would what a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -165,7 +165,9 @@ class Controller:
         ids = {replica_id for _, replica_id in about}
         for _ in range(MAX_DECISIONS):
             rows, now = self._read(service, ids, spec), self._ports.clock.now()
-            sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
+            known = ((s, rows.replicas[i]) for s, i in about if i in rows.replicas)
+            # If the table was restored in between, a row may have another instance, or none: the tick sees.
+            sightings = [(s, replica) for s, replica in known if replica.instance_id == s.instance_id]
             wanted = spec and _in_effect(spec, rows, now)
             actions = interruption.decide(sightings, rows, wanted, now)
             outcome = self._performer.perform(Decision(service, wanted, rows, actions, [s for s, _ in about]))

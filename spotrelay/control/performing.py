@@ -125,7 +125,7 @@ class Performer:
                 outcome.attempt("look_again", lambda: self._call_back(spec, done))
                 ports = self._registered_ports(outcome, spec, decision.rows, leaving)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                outcome.attempt("register", lambda: self._enter(decision, spec, done, ports))
+                outcome.attempt("register", lambda: self._enter(decision, spec, done, ports, won))
                 # Before the launches: it is what serves first.
                 outcome.attempt("start", lambda: self._start(spec, done, committed))
                 outcome.attempt(
@@ -208,23 +208,40 @@ class Performer:
         ids = {r.id for r in known if not (r.id in won and won[r.id].state.is_ended)}
         if not ids:
             return instance_ids
-        rows = self._ports.store.read(decision.service, ids)
-        back = {r.instance_id for r in rows.replicas.values() if r.state.is_active}
+        back = self._active(decision.service, ids).values()
         return [i for i in instance_ids if i not in back]
+
+    def _active(self, service: str, ids: Collection[int]) -> Mapping[int, str | None]:
+        """Of these replicas those that are active by now, and their instances."""
+        rows = self._ports.store.read(service, ids)
+        return {r.id: r.instance_id for r in rows.replicas.values() if r.state.is_active}
 
     def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str], ports: Mapping[str, int]) -> None:
         if instance_ids:
             self._ports.router.deregister(spec, instance_ids, ports)
 
     def _enter(
-        self, decision: Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
+        self,
+        decision: Decision,
+        spec: ServiceSpec,
+        done: Sequence[Action],
+        ports: Mapping[str, int],
+        won: Mapping[int, Replica],
     ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
         entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
         leaving = {a.takes_out for a in done}
-        coming = (a.replica.instance_id for a in done if isinstance(a, entering))
+        coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
+        # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.
+        warned = {id_ for id_ in coming.keys() - won.keys() if decision.rows.replicas[id_].is_warned}
+        gone = warned and warned - self._active(decision.service, warned).keys()
         # What a few rows don't tell the port of, the tick puts in.
-        entrants = [i for i in coming if i and i not in leaving and (i in ports or decision.rows.is_whole)]
+        entrants = [
+            instance_id
+            for id_, instance_id in coming.items()
+            if instance_id and id_ not in gone and instance_id not in leaving
+            if instance_id in ports or decision.rows.is_whole
+        ]
         if entrants:
             self._ports.router.register(spec, entrants, ports)
 

@@ -314,7 +314,8 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
     """The regular replicas to give up: what is farthest from serving, and the on-demand base last.
 
     Of the rest on-demand goes before Spot, then the dearest, then the newest. A row may be behind the load
-    balancer: what may answer its checks is nearer to serving than what doesn't.
+    balancer: what may answer its checks is nearer to serving than what doesn't, and what EC2 shows than what
+    it doesn't.
     """
 
     def price(replica: Replica) -> float:
@@ -324,11 +325,12 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
         distance, serves, age = _least_missed(replica)
         return distance, serves, -price(replica), age
 
-    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, bool, float, int]:
+    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, bool, bool, float, int]:
         distance, serves, cheapness, age = least_missed(replica)
         may_answer = seen.health.get(replica.instance_id or "") in _MAY_ANSWER
+        is_shown = replica.instance_id in seen.instances
         is_spot = replica.purchase_option is PurchaseOption.SPOT
-        return distance, serves, may_answer, replica.id in base, is_spot, cheapness, age
+        return distance, serves, may_answer, is_shown, replica.id in base, is_spot, cheapness, age
 
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
     base = {r.id for r in sorted(on_demand, key=least_missed, reverse=True)[: _base(spec)]}

@@ -198,6 +198,8 @@ _proven = rollout.proven
 _version = replacement._version
 _denied_launch = launching._denied
 _last_there = rotation.last_there
+_coming_back = rotation.coming_back
+_surplus = strength._surplus
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -1003,10 +1005,10 @@ def the_lone_fallback_is_drained(
 
 @mistake(Performer, "_enter", Rule.PROBED_BEFORE_ENTRY)
 def what_runs_enters_unasked(
-    self: Performer, decision: Any, spec: ServiceSpec, done: Any, ports: Mapping[str, int]
+    self: Performer, decision: Any, spec: ServiceSpec, done: Any, ports: Mapping[str, int], won: Any
 ) -> None:
     """A replica is registered when its instance runs, long before anything listens there."""
-    _enter(self, decision, spec, done, ports)
+    _enter(self, decision, spec, done, ports, won)
     starting = [a.replica.instance_id for a in done if isinstance(a, Start) and not a.replica.stands_by]
     if starting:
         self._ports.router.register(spec, [i for i in starting if i], ports)
@@ -1423,6 +1425,31 @@ def what_came_back_is_taken_out_once_more(
 ) -> Sequence[str]:
     """Nobody looks whether it is still to leave."""
     return ids
+
+
+@mistake(Performer, "_enter", Rule.WARNED_OUT_BEFORE_END, since=30112077, replicas=2)
+def what_was_just_taken_out_enters_again(
+    self: Performer, decision: Any, spec: ServiceSpec, done: Any, ports: Mapping[str, int], _: Any
+) -> None:
+    """A tick that read the row before registers what a call took out as its time had come."""
+    _enter(self, decision, spec, done, ports, decision.rows.replicas)
+
+
+@mistake(rotation, "coming_back", Rule.SOMEBODY_ANSWERS, since=30100138, replicas=2)
+def what_a_person_ends_vouches_for_the_next_tick(
+    spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
+) -> set[int]:
+    """Nobody comes back in the tick that ends the last one that serves."""
+    return _coming_back(spec, seen, now)
+
+
+@mistake(strength, "_surplus", Rule.SOMEBODY_ANSWERS, since=30110744, replicas=2)
+def what_ec2_does_not_show_stays(
+    spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Observation
+) -> list[Replica]:
+    """Scaling in takes the newest of those that start, though EC2 doesn't show the other one."""
+    shown: Any = dict.fromkeys(r.instance_id for r in regular)
+    return _surplus(spec, regular, count, replace(seen, instances=shown))
 
 
 @mistake(strength, "_unclear", Rule.SOMEBODY_ANSWERS, since=22001782, replicas=3)

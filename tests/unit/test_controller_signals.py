@@ -19,6 +19,7 @@ from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
 from spotrelay.serving.actions import ComeBack
+from spotrelay.serving.rotation import WARNED
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,
@@ -297,6 +298,19 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     assert in_rotation(world) == set(), "where nobody says so, its time has come"
 
 
+def test_a_row_of_another_instance_is_not_what_a_signal_is_about() -> None:
+    """The table is restored while a warning is handled, and its replica waits for an instance."""
+    world, controller = serving()
+    victim = active(world)[0]
+    waiting = replace(
+        victim, state=ReplicaState.REQUESTED, entered={ReplicaState.REQUESTED: victim.since}, instance_id=None
+    )
+    kept = table(world).replicas
+    world.meddle("services.get", lambda *_: kept.update({victim.id: waiting}))
+    assert controller.handle(warn(world, victim)) == []
+    assert kept[victim.id] == waiting
+
+
 def test_what_comes_back_is_registered_and_serves() -> None:
     """A warned replica left, as another one was enough; that is gone. It serves until its own end."""
     world, controller = serving(demo_spec(replicas=2))
@@ -312,6 +326,24 @@ def test_what_comes_back_is_registered_and_serves() -> None:
     world.clock.advance(100)
     controller.leave("demo")
     assert in_rotation(world) == set(), "and leaves at its last moment"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_warned_one_is_not_registered_once_more_as_it_leaves(leaves: bool) -> None:
+    """A call takes it out while a tick, which read the row before, is about to put it in."""
+    world, controller = serving(demo_spec(replicas=1))
+    (last,) = active(world)
+    now = world.clock.now()
+    entered = {**last.entered, ReplicaState.STARTING: now}
+    starting = replace(last, state=ReplicaState.STARTING, entered=entered, warned_at=now)
+    world.store.commit(Changes("demo", update=(starting,)))
+    world.router.deregister(demo_spec(), [instance_of(last)])
+    (starting,) = active(world)
+    if leaves:
+        drained = starting.to(ReplicaState.DRAINING, now, WARNED)
+        world.meddle("router.health", lambda *_: world.store.commit(Changes("demo", update=(drained,))))
+    controller.tick("demo")
+    assert (instance_of(last) in in_rotation(world)) is not leaves
 
 
 def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None:

@@ -123,6 +123,12 @@ def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() 
         assert dropped(decide(spec, seen)) == [1]
 
 
+def test_surplus_that_ec2_does_not_show_goes_before_what_it_shows() -> None:
+    """The load balancer says nothing: of two that start the one stays that is there for certain."""
+    rows = [spot(1, STARTING), spot(2, STARTING)]
+    assert dropped(decide(demo_spec(replicas=1), look(*rows, gone=[1]))) == [1]
+
+
 def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
     """EC2 doesn't show one that is ready, or the load balancer knows nothing of one that starts."""
     spec, ready = demo_spec(replicas=1), [spot(i, unhealthy_since=NOW) for i in (1, 2)]

@@ -550,7 +550,8 @@ class Checker:
         check_rotation_kept(self, invocation, spec, instance_ids, store)
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
-        written = (r for commit in invocation.commits for r in commit.changes.update)
+        is_first = not any(c.call is Call.DEREGISTER and not c.is_error for c in invocation.calls)
+        written = (r for commit in invocation.commits if is_first for r in commit.changes.update)
         its_own = {r.instance_id: r.id for r in written if not r.state.is_active}
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
@@ -672,9 +673,11 @@ class Checker:
         is_others = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
         rows = store.load(row.service)
         is_removed = rows.removal.told_at is not None
-        # Where nobody stays, it may be the one that still answers: a tick brings it back, or takes it out.
+        # Where nobody stays, it may be the one that still answers: a tick brings it back, or takes it out. An
+        # entry that was lost counts nobody until a tick does.
         last_moment = instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
-        is_alone = not any(r.stays for r in rows.replicas.values()) and not is_hibernated
+        stays = rows.serving > 0 and any(r.stays for r in rows.replicas.values())
+        is_alone = not stays and not is_hibernated
         is_over = self.scheduler.now > last_moment + SKEW_S
         if is_alone and (not is_over or self.scheduler.now >= instance.died_at()):
             return

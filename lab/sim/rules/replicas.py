@@ -134,7 +134,12 @@ def _goes_before(
     `is_base`: fewer on-demand ones are left than belong to the base; `is_beyond`: more.
     """
     row_rank, other_rank = (
-        (_BY_DISTANCE.index(r.state), _is_serving(view, r), view.target(r) in _MAY_ANSWER)
+        (
+            _BY_DISTANCE.index(r.state),
+            _is_serving(view, r),
+            view.target(r) in _MAY_ANSWER,
+            view.instance_of(r) is not None,
+        )
         for r in (row, other)
     )
     if row_rank != other_rank:

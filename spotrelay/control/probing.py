@@ -92,7 +92,7 @@ class Probing:
         if not serving:
             return
         listening = rollout.ports(spec, seen.rows)
-        instances = (seen.instances.get(r.instance_id or "") for r in serving)
+        instances = (seen.instance_of(r) for r in serving)
         asked = {
             i.id: (i.address, listening[i.id]) for i in instances if i and i.address and i.id in listening
         }

@@ -48,7 +48,7 @@ def decide(
 
     `is_overdue`: it should be ready by now, or have finished its requests.
     """
-    health = seen.health.get(replica.instance_id or "")
+    health = seen.health_of(replica)
     is_taken = replica.warned_at is not None and now >= rotation.ends_at(replica.warned_at)
     why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
     kept = HoldBack(
@@ -96,7 +96,7 @@ def _gone(replica: Replica) -> Drain | End:
 
 def _answers(replica: Replica, seen: Observation) -> str:
     """That it answers its checks, or may do so and nobody else does; empty: it doesn't."""
-    health = seen.health.get(replica.instance_id or "")
+    health = seen.health_of(replica)
     if health is TargetState.HEALTHY:
         return "and it answers its checks"
     is_ready, is_unknown = replica.state is ReplicaState.READY, health is TargetState.UNAVAILABLE

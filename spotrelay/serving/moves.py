@@ -111,7 +111,7 @@ def _is_calm(spec: ServiceSpec, seen: Observation, now: datetime) -> bool:
         and len(replicas) == spec.replicas
         and all(r.stays and not r.is_fallback and not rollout.is_old(spec, r) for r in replicas)
         # Of what the load balancer doesn't know the last that was known holds. A move waits until it does.
-        and all(seen.health.get(r.instance_id or "") is TargetState.HEALTHY for r in replicas)
+        and all(seen.health_of(r) is TargetState.HEALTHY for r in replicas)
         and not any(_was_just_tried(r, now) for r in replicas)
     )
 

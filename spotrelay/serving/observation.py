@@ -71,6 +71,14 @@ class Observation:
         ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)
         return frozenset(r.id for r in ready if self.read.replicas[r.id].serves)
 
+    def instance_of(self, replica: Replica) -> Instance | None:
+        """What EC2 shows of its instance; None: it shows none, or there is none."""
+        return self.instances.get(replica.instance_id or "")
+
+    def health_of(self, replica: Replica) -> TargetState | None:
+        """What the load balancer says of it; None: it isn't registered."""
+        return self.health.get(replica.instance_id or "")
+
     def stays_without(self, replica: Replica) -> bool:
         """Whether another replica answers the load balancer's checks and EC2 isn't taking it back.
 
@@ -80,7 +88,7 @@ class Observation:
             other.id != replica.id
             and other.is_counted
             and other.instance_id not in self.warned
-            and self.health.get(other.instance_id or "") is TargetState.HEALTHY
+            and self.health_of(other) is TargetState.HEALTHY
             for other in self.rows.replicas.values()
         )
 
@@ -151,7 +159,7 @@ def paid_for(seen: Observation) -> list[Offering]:
     """
     there: dict[str, Offering] = {}
     for replica in seen.read.replicas.values():
-        instance = seen.instances.get(replica.instance_id or "")
+        instance = seen.instance_of(replica)
         is_running = instance.state.is_alive if instance else replica.state.is_active
         if replica.instance_id and replica.offering and is_running:
             there[host(replica.instance_id)] = replica.offering

@@ -135,8 +135,8 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
     actions: list[Action] = list(_for_the_record(spec, seen))
     unshown = missing.found(seen, now)
     for replica in seen.rows.replicas.values():
-        instance = seen.instances.get(replica.instance_id or "")
-        health = seen.health.get(replica.instance_id or "")
+        instance = seen.instance_of(replica)
+        health = seen.health_of(replica)
         if replica.state is ReplicaState.REQUESTED:
             actions.append(End(replica, "service removed"))
         elif replica.state is not ReplicaState.DRAINING:
@@ -163,7 +163,7 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances that are to be probed before they come into rotation."""
     waiting = {}
     for replica in seen.rows.replicas.values():
-        instance = seen.instances.get(replica.instance_id or "")
+        instance = seen.instance_of(replica)
         if (
             replica.state is ReplicaState.STARTING
             and instance is not None
@@ -202,7 +202,7 @@ def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
         probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
         if probe is None or probe.failure_threshold_s is None or replica.is_adopted:
             continue
-        instance = seen.instances.get(replica.instance_id or "")
+        instance = seen.instance_of(replica)
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
         if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
             watched[replica.id] = instance
@@ -233,8 +233,8 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     if replica.state in (ReplicaState.REQUESTED, ReplicaState.STANDBY):
         return  # `strength` and `standby` look after what has no instance yet, or a stopped one
     assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
-    instance = seen.instances.get(replica.instance_id)
-    health = seen.health.get(replica.instance_id)
+    instance = seen.instance_of(replica)
+    health = seen.health_of(replica)
     if replica.missing_since and instance is not None:
         yield NoteMissing(replica, None)
     if replica.state is ReplicaState.DRAINING:
@@ -385,7 +385,7 @@ def _for_draining(
 
 def _kept_out(replica: Replica, seen: Observation) -> Iterator[TakeOut]:
     """A registration that raced the drain, or a drain that nobody heard."""
-    health = seen.health.get(replica.instance_id or "")
+    health = seen.health_of(replica)
     is_unseen = health is None and bool(_unseen(seen))
     if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
         yield TakeOut(replica.instance_id)

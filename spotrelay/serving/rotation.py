@@ -161,16 +161,16 @@ def unconfirmed(seen: Observation) -> set[int]:
 
 def _is_still_there(replica: Replica, seen: Observation) -> bool:
     """Whether nothing that was just seen says otherwise of one that serves by its row."""
-    instance = seen.instances.get(replica.instance_id or "")
+    instance = seen.instance_of(replica)
     is_dead = instance is not None and not instance.state.is_alive
-    health = seen.health.get(replica.instance_id or "")
+    health = seen.health_of(replica)
     return not is_dead and health not in (TargetState.UNHEALTHY, TargetState.UNUSED)
 
 
 def _has_left(replica: Replica, seen: Observation) -> bool:
     """Whether it has served and left, and its instance runs; what answers its checks does both."""
-    instance = seen.instances.get(replica.instance_id or "")
-    answers = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
+    instance = seen.instance_of(replica)
+    answers = seen.health_of(replica) is TargetState.HEALTHY
     is_there = answers if instance is None else instance.state is InstanceState.RUNNING
     has_served = answers or ReplicaState.READY in replica.entered
     return replica.state is ReplicaState.DRAINING and has_served and is_there and not replica.is_standby

@@ -51,7 +51,7 @@ def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drai
         r.stays
         and r.silent_since is None
         and r.instance_id not in seen.warned
-        and seen.health.get(r.instance_id or "") is TargetState.HEALTHY
+        and seen.health_of(r) is TargetState.HEALTHY
         for r in seen.known
     )
     if answering < enough(spec):

@@ -150,7 +150,7 @@ def _is_kept(replica: Replica) -> bool:
 
 def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
     """What a standby's instance does, against what its row says."""
-    instance = seen.instances.get(replica.instance_id or "")
+    instance = seen.instance_of(replica)
     if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
         return
     if _is_gone(replica, seen):
@@ -161,7 +161,7 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
 
 def _is_gone(replica: Replica, seen: Observation) -> bool:
     """Whether it stands by, or is on its way back to, and its instance ended."""
-    instance = seen.instances.get(replica.instance_id or "")
+    instance = seen.instance_of(replica)
     is_ended = instance is not None and instance.state in _GONE
     return replica.state in (ReplicaState.STANDBY, ReplicaState.DRAINING) and is_ended
 

@@ -110,7 +110,7 @@ def _unclear(seen: Observation) -> set[int]:
     Neither EC2 nor the load balancer shows a ready one. Or one starts and is registered, and the load
     balancer doesn't know how it does.
     """
-    health = {r.id: seen.health.get(r.instance_id or "") for r in seen.rows.replicas.values()}
+    health = {r.id: seen.health_of(r) for r in seen.rows.replicas.values()}
     return {
         r.id
         for r in seen.rows.replicas.values()
@@ -173,8 +173,8 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datet
 
 def _is_out(replica: Replica, seen: Observation) -> bool:
     """Whether it only finishes its requests: the load balancer sends it none, and its instance lives."""
-    instance = seen.instances.get(replica.instance_id or "")
-    is_out = seen.health.get(replica.instance_id or "") is TargetState.DRAINING
+    instance = seen.instance_of(replica)
+    is_out = seen.health_of(replica) is TargetState.DRAINING
     is_leaving = replica.state is ReplicaState.DRAINING and not replica.is_warned
     return is_leaving and is_out and instance is not None and instance.state.is_alive
 
@@ -258,7 +258,7 @@ def _is_covered(replica: Replica, seen: Observation) -> bool:
     before = seen.rows.replicas.get(replica.replaces or 0)
     if before is None or ReplicaState.READY not in before.entered:
         return False
-    instance = seen.instances.get(before.instance_id or "")
+    instance = seen.instance_of(before)
     return instance is not None and instance.state.is_alive
 
 
@@ -327,7 +327,7 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
 
     def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, bool, bool, float, int]:
         distance, serves, cheapness, age = least_missed(replica)
-        may_answer = seen.health.get(replica.instance_id or "") in _MAY_ANSWER
+        may_answer = seen.health_of(replica) in _MAY_ANSWER
         is_shown = replica.instance_id in seen.instances
         is_spot = replica.purchase_option is PurchaseOption.SPOT
         return distance, serves, may_answer, is_shown, replica.id in base, is_spot, cheapness, age

@@ -71,6 +71,12 @@ def decide(
     for unhealthy in [r for r in candidates if r.id in due and not r.serves][:extra]:
         yield Drain(unhealthy, due.pop(unhealthy.id).reason)
         yield GoWithout(unhealthy)
+        extra -= 1
+    # So too of one whose own replacement waits for others: those may wait for the room that it takes.
+    waiting = [
+        r for r in superseded.values() if r.id in at_once and not rows.replicas[r.replaced_by or 0].stays
+    ]
+    yield from (Drain(r, UNHEALTHY) for r in [r for r in waiting if _is_ill(r, now)][:extra])
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
     beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())

@@ -17,6 +17,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryRouter
 from spotrelay.serving import projection, reconcile, rollout
 from spotrelay.serving.actions import Action, Drain, End, GiveUp, GoWithout, Launch, MarkReady, Replace
+from spotrelay.serving.supersede import UNHEALTHY
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, new, old
@@ -122,6 +123,15 @@ def test_one_that_is_replaced_by_its_like_leaves_by_itself() -> None:
     assert decide(old(1, replaced_by=8), old(2), stayed, backoff=Backoff(2, NOW, version=2)) == [
         Drain(old(1, replaced_by=8), "test")
     ]
+
+
+def test_what_does_not_answer_goes_where_a_spare_one_serves_in_its_place() -> None:
+    """Its replacement waits for all to be there, and the spare one gets its own only when there is room."""
+    ill = old(1, replaced_by=3, unhealthy_since=NOW - seconds(timing.UNHEALTHY_REPLACED_S))
+    silent, spare, waiting = old(2, replaced_by=5), a_replica(5, READY, replaces=2), green(3, STARTING)
+    assert decide(ill, silent, waiting, spare) == [Drain(ill, UNHEALTHY)]
+    assert decide(replace(ill, unhealthy_since=NOW), silent, waiting, spare) == [], "it may only be busy"
+    assert decide(silent, waiting, spare) == [Replace(spare, DEPLOYED, 2)]
 
 
 def test_two_failures_take_all_new_ones_back() -> None:

@@ -515,6 +515,8 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     too_many -= sum(
         r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
     )
+    # What may serve is kept beside as many as are wanted.
+    too_many -= sum(_may_serve(view, r) for r in left if not r.serves)
     if too_many > 0 and idle:
         view.report(
             Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, isn't removed"

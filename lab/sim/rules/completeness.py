@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
@@ -319,7 +320,10 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(*services)):
         # A batch may be about several services, and read one that it writes nothing of.
-        answers = (record.answer for record in reversed(view.invocation.calls))
+        # What it was decided on was read before the decision was written; it reads on while it acts.
+        calls = view.invocation.calls
+        decided = [*takewhile(lambda record: record.call is not Call.COMMIT or record.is_error, calls)]
+        answers = (record.answer for record in reversed(decided))
         rows = next(
             a for a in answers if isinstance(a, Rows) and services == {r.service for r in a.replicas.values()}
         )

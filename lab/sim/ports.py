@@ -206,10 +206,13 @@ class SimRouter:
     ) -> None:
         """See `ports.Router.deregister`."""
         invocation = self.gate.invocation
+        # A call takes a while: what comes back meanwhile is taken out for all that.
+        rows = self.memory.load(spec.service).replicas.values()
+        leaving = {r.instance_id for r in rows if not r.state.is_active}
 
         def effect(ids: Collection[str] = instance_ids) -> None:
             self.checker.before_route(spec, ids)
-            self.checker.before_deregister(invocation, spec, ids, self.memory)
+            self.checker.before_deregister(invocation, spec, ids, self.memory, leaving)
             self.cloud.deregister(spec, ids, ports)
 
         def partly() -> None:

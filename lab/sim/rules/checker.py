@@ -541,29 +541,30 @@ class Checker:
                 self.report(Rule.PROBED_BEFORE_ENTRY, f"{row} enters the rotation, and answered no probe")
 
     def before_deregister(
-        self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
+        self,
+        invocation: Invocation,
+        spec: ServiceSpec,
+        instance_ids: Collection[str],
+        store: MemoryStore,
+        leaving: Collection[str | None],
     ) -> None:
-        """Targets are about to be deregistered: were their rows written?"""
+        """Targets are about to be deregistered: were their rows written? Those of `leaving`, when asked."""
         service, now = spec.service, self.scheduler.now
         if self.is_damaged(service, invocation.began_at):
             return
         check_rotation_kept(self, invocation, spec, instance_ids, store)
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
-        is_first = not any(c.call is Call.DEREGISTER and not c.is_error for c in invocation.calls)
-        written = (r for commit in invocation.commits if is_first for r in commit.changes.update)
-        its_own = {r.instance_id: r.id for r in written if not r.state.is_active}
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if (
                 instance is None
+                or instance_id in leaving
                 or not instance.serves(now)
                 or not self.cloud.in_rotation(service, instance_id)
             ):
                 continue
             row = rows.get(instance_id)
-            if instance_id in its_own and row is not None and row.id == its_own[instance_id]:
-                continue  # its call took so long that a tick has brought it back meanwhile
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
                 self.report(
                     Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"

@@ -163,8 +163,8 @@ def _is_still_there(replica: Replica, seen: Observation) -> bool:
     """Whether nothing that was just seen says otherwise of one that serves by its row."""
     instance = seen.instance_of(replica)
     is_dead = instance is not None and not instance.state.is_alive
-    health = seen.health_of(replica)
-    return not is_dead and health not in (TargetState.UNHEALTHY, TargetState.UNUSED)
+    # What isn't registered gets no request, either: somebody took it out, or its target was lost.
+    return not is_dead and seen.health_of(replica) in (TargetState.HEALTHY, TargetState.UNAVAILABLE)
 
 
 def _has_left(replica: Replica, seen: Observation) -> bool:

@@ -216,6 +216,8 @@ def test_a_row_vouches_for_nobody_who_was_just_seen_to_be_gone() -> None:
     for seen in (
         {"health": {1: TargetState.HEALTHY, 4: TargetState.UNHEALTHY}},
         {"health": {1: TargetState.HEALTHY, 4: TargetState.UNUSED}},
+        {"health": {1: TargetState.HEALTHY}},
+        {"health": {1: TargetState.HEALTHY, 4: TargetState.DRAINING}},
         {"instances": [an_instance(1), an_instance(4, InstanceState.TERMINATED)]},
     ):
         assert back(kept, other, **seen) == [1]

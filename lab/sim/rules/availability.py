@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
 
-UNHEALTHY, UNUSED = TargetState.UNHEALTHY, TargetState.UNUSED
-
 SKEW_S = 1.5
 """How much the functions' clocks may differ from EC2's."""
 
@@ -64,7 +62,7 @@ def is_unsure(view: InvocationView, row: Replica) -> bool:
     """Whether what was just seen says that it doesn't serve, whatever its row says."""
     known = view.instance_of(row)
     is_dead = known is not None and not known.state.is_alive
-    return is_dead or view.target(row) in (UNHEALTHY, UNUSED)
+    return is_dead or view.target(row) not in (TargetState.HEALTHY, TargetState.UNAVAILABLE)
 
 
 def is_served(view: InvocationView) -> bool:

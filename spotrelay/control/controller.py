@@ -139,6 +139,9 @@ class Controller:
             return
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
+            if has_lost_its_ids(rows, now):
+                self._mend_ids(service)
+                rows = self._ports.store.load(service)
             wanted = _in_effect(spec, rows, now)
             asked = Outcome(self._ports)
             actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))

@@ -136,6 +136,20 @@ def test_a_lost_counter_gives_nothing_twice(*, event_comes_first: bool) -> None:
         assert (line["was"], line["highest_id"]) == (0, 3)
 
 
+def test_a_call_that_finds_the_counter_lost_gives_no_id_of_the_history_twice() -> None:
+    """It writes the row of one that leaves: the highest ID isn't what the other rows say, but the history."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    controller.handle(warn(world, *active(world)))
+    ended = replace(active(world)[0], id=9, state=ReplicaState.TERMINATED)
+    table(world).history[ended.id] = ended
+    world.clock.advance(110)
+    lose_entry(world)
+    controller.leave("demo")
+    assert in_rotation(world) == set()
+    assert rows(world).highest_id == 9
+
+
 def test_a_restored_table_gives_no_id_twice() -> None:
     """The backup knows less than the instances bear on their tags: new IDs follow the highest of those."""
     world, controller = serving()

@@ -233,7 +233,9 @@ class Checker:
             if row.replaces is None:
                 continue
             earlier = self.replacements.get((service, row.replaces))
-            if earlier is not None and earlier in after and after[earlier].is_counted:
+            # A restored row may be what somebody read before, and be overwritten as if nothing had happened.
+            is_known = service not in self.damaged
+            if is_known and earlier is not None and earlier in after and after[earlier].is_counted:
                 self.report(
                     Rule.ONE_REPLACEMENT_PER_REPLICA,
                     f"{row} replaces {row.replaces}, which {earlier} replaces",

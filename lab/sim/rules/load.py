@@ -133,6 +133,8 @@ class LoadChecker:
             if at < self.kept_since.get(service, 0.0):
                 break
             began = at
+        if self.checker.was_removed(service, began, now):
+            return  # what was deployed since knows nothing of it
         if since is not None and now - began > delay_s + SLACK_S + 1:
             # A later number on record may have been replaced by a write that took effect late.
             self.checker.report(

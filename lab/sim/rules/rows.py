@@ -138,8 +138,8 @@ def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Repl
         is_right = id_ in answers.answering and _silence(row) == (None, 0, None, None)
     else:
         is_new = since is not None and invocation.began_at - SKEW_S <= time_of(since) <= commit.at + SKEW_S
-        may_begin = old.silent_since is None or _is_excused(view, old, -SKEW_S)
-        must_begin = old.silent_since is None or _is_excused(view, old, SKEW_S)
+        may_begin = old.silent_since is None or _is_excused(view, old, commit.at - SKEW_S)
+        must_begin = old.silent_since is None or _is_excused(view, old, commit.at + SKEW_S)
         is_old = since is not None and since == old.silent_since
         is_right = (is_new and may_begin) or (is_old and not must_begin)
         refused = min(old.refusals + 1, limits.REFUSALS)
@@ -155,15 +155,15 @@ def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float
     return row.silent_since, row.refusals, row.busy_since, row.finished
 
 
-def _is_excused(view: InvocationView, old: Replica, skew_s: float = 0.0) -> bool:
-    """Whether a silent replica showed just now that it is busy, and may still be, by a clock that differs."""
+def _is_excused(view: InvocationView, old: Replica, now: float) -> bool:
+    """Whether a silent replica showed that it is busy, and may still be."""
     work = view.invocation.answers.work.get(old.instance_id or "")
     document = view.spec or view.rows.document  # where the deployed one is missing, the last one counts
     busy = document.busy if document else None
     if work is None or busy is None or old.finished is None or old.silent_since is None:
         return False
     since = time_of(old.busy_since or old.silent_since)
-    is_over = view.checker.scheduler.now + skew_s - since >= busy.longest_s
+    is_over = now - since >= busy.longest_s
     return work.finished > old.finished and work.ongoing >= busy.limit and not is_over
 
 
@@ -172,7 +172,7 @@ def check_silence_noted(view: InvocationView) -> None:
     for row in view.unchanged_rows():
         if not row.stays or row.instance_id not in view.invocation.probed:
             continue
-        if _is_excused(view, row, SKEW_S):
+        if _is_excused(view, row, view.checker.scheduler.now + SKEW_S):
             view.report(Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}")
         is_silent = row.instance_id in view.invocation.silent
         is_refusal = row.instance_id in view.invocation.answers.refusing

@@ -439,9 +439,10 @@ class MetricChecker:
 
 
 def _came_back_warned(row: Replica) -> bool:
-    """Whether it came back after its warning."""
+    """Whether it came back after its warning, or was warned as it came back."""
     started_at = row.entered.get(ReplicaState.STARTING)
-    return row.warned_at is not None and started_at is not None and started_at > row.warned_at
+    is_back = started_at is not None and row.warned_at is not None and started_at > row.warned_at
+    return is_back or (row.warned_at is not None and row.lost_at is None)
 
 
 class _CallWalk:

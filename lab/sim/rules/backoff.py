@@ -56,6 +56,9 @@ class BackoffChecker:
         ready: Sequence[int],
     ) -> None:
         service, before = commit.changes.service, commit.before.backoff
+        if before == Backoff() != view.rows.backoff and view.rows.replicas:
+            # An operator has just had the version tried again: a tick that read before that counts on.
+            before = view.rows.backoff
         before, failed = _counted(before, failed, ready)
         if not failed:
             if recorded not in (before, _given_up(view, before)):

@@ -56,7 +56,7 @@ class BackoffChecker:
         ready: Sequence[int],
     ) -> None:
         service, before = commit.changes.service, commit.before.backoff
-        if before == Backoff() != view.rows.backoff and view.rows.replicas:
+        if before == Backoff() != view.rows.backoff and recorded.failures > len(failed):
             # An operator has just had the version tried again: a tick that read before that counts on.
             before = view.rows.backoff
         before, failed = _counted(before, failed, ready)

@@ -1419,14 +1419,6 @@ def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     return set()
 
 
-@mistake(Performer, "_still_leaving", Rule.SOMEBODY_ANSWERS, Rule.ROW_BEFORE_EFFECT, since=21001964)
-def what_came_back_is_taken_out_once_more(
-    self: Performer, decision: Any, ids: Sequence[str], *_: Any
-) -> Sequence[str]:
-    """Nobody looks whether it is still to leave."""
-    return ids
-
-
 @mistake(Performer, "_enter", Rule.WARNED_OUT_BEFORE_END, since=30112077, replicas=2)
 def what_was_just_taken_out_enters_again(
     self: Performer, decision: Any, spec: ServiceSpec, done: Any, ports: Mapping[str, int], _: Any

@@ -269,6 +269,9 @@ def test_what_is_ending_or_never_served_does_not_come_back() -> None:
     assert back(left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))) == [2], (
         "one of them"
     )
+    both = left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))
+    health = {1: TargetState.HEALTHY, 2: TargetState.UNHEALTHY}
+    assert back(*both, health=health) == [1], "the one that answers"
     later = a_replica(3, ReplicaState.STARTING, warned_at=NOW - seconds(100))
     assert back(left(1, warned_at=NOW - seconds(109)), later) == [], "another one may still come to serve"
 

@@ -517,8 +517,10 @@ class _CallWalk:
         bounds, service = self._bounds, changes.service
         is_outcome = bool(self._opened & set(changes.close_intents)) or is_about_refused_start(changes)
         if isinstance(answer, Conflict):
-            if not is_outcome and not (self._is_signals and is_mending(changes)):
-                bounds.add(Metric.CONFLICTS, service)
+            # To mend the highest ID is no decision, but may be all that a tick's decision does.
+            least = 0 if is_mending(changes) else 1
+            if not is_outcome and not (self._is_signals and not least):
+                bounds.add(Metric.CONFLICTS, service, least, 1)
             return
         if isinstance(answer, Exception):
             return

@@ -381,7 +381,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         and r.unhealthy_since
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
         # One decision may be several commits.
-        and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
+        and (last := view.now.replicas.get(r.id, r)).state is ReplicaState.READY
+        and not last.superseded_in(view.now)
     ]
     is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
     gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -140,7 +141,8 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             if has_lost_its_ids(rows, now):
-                self._mend_ids(service)
+                with suppress(Conflict):  # somebody else has just done it
+                    self._mend_ids(service)
                 rows = self._ports.store.load(service)
             wanted = _in_effect(spec, rows, now)
             asked = Outcome(self._ports)

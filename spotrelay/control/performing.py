@@ -44,6 +44,7 @@ from spotrelay.serving.actions import (
     HoldBack,
     LookAgain,
     Register,
+    Resume,
     ServeOn,
     Start,
     StartInstance,
@@ -117,7 +118,9 @@ class Performer:
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id: r for change in committed for r in (*change.create, *change.update)}
         done = [a for a in decision.actions if _is_won(a, won)]
-        leaving = [a.takes_out for a in done if a.takes_out]
+        # One that is resumed on its way back may be in rotation still: there it is needed.
+        resumed = {a.starts for a in done if isinstance(a, Resume)}
+        leaving = [a.takes_out for a in done if a.takes_out and a.takes_out not in resumed]
         out: dict[str, datetime] = {}
         is_out = True
         try:
@@ -125,9 +128,9 @@ class Performer:
                 outcome.attempt("look_again", lambda: self._call_back(spec, done))
                 ports = self._registered_ports(outcome, spec, decision.rows, leaving)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                outcome.attempt("register", lambda: self._enter(decision, spec, done, ports, won))
+                outcome.attempt("register", lambda: self._enter(decision, spec, done, leaving, ports, won))
                 # Before the launches: it is what serves first.
-                outcome.attempt("start", lambda: self._start(spec, done, committed))
+                outcome.attempt("start", lambda: self._start(spec, done, leaving, committed))
                 outcome.attempt(
                     "launch",
                     lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals),
@@ -225,12 +228,12 @@ class Performer:
         decision: Decision,
         spec: ServiceSpec,
         done: Sequence[Action],
+        leaving: Collection[str],
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
         entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
-        leaving = {a.takes_out for a in done}
         coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
         # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.
         warned = {id_ for id_ in coming.keys() - won.keys() if decision.rows.replicas[id_].is_warned}
@@ -245,10 +248,16 @@ class Performer:
         if entrants:
             self._ports.router.register(spec, entrants, ports)
 
-    def _start(self, spec: ServiceSpec, done: Sequence[Action], committed: Sequence[Changes]) -> None:
+    def _start(
+        self,
+        spec: ServiceSpec,
+        done: Sequence[Action],
+        leaving: Collection[str],
+        committed: Sequence[Changes],
+    ) -> None:
         """Start the instances of the standbys that are resumed."""
         # One that has slept on may be given up by the same tick.
-        if starts := {a.starts for a in done if a.starts} - {a.takes_out for a in done}:
+        if starts := {a.starts for a in done if a.starts}.difference(leaving):
             written = [r for change in committed for r in change.stored if r.instance_id in starts]
             rows = {r.id: r for r in written if not r.state.is_ended}
             # One that is asked again was resumed before: its row is the one that was read.

@@ -138,8 +138,8 @@ def last_there(replicas: Collection[Replica]) -> list[Replica]:
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Collection[int] = ()) -> set[int]:
     """Of those that have left and still run, the ones that come back, as nobody serves.
 
-    Those first that EC2 leaves longest. A standby on its way back is resumed instead. `ended` are those that
-    count as gone from now on, whatever the load balancer says of them.
+    Those first that answer their checks, and of these the ones that EC2 leaves longest. `ended` are those
+    that count as gone from now on, whatever the load balancer says of them.
     """
     rows = list(seen.rows.replicas.values())
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING or r.id in ended}
@@ -147,7 +147,8 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Coll
     unsure = unconfirmed(seen).union(ended)
     if any(r.serves and r.id not in unsure for r in rows) or any(id_ not in draining for id_ in answers):
         return set()
-    left = sorted((r for r in rows if _has_left(r, seen)), key=_leaves_last, reverse=True)
+    left = [r for r in rows if _has_left(r, seen)]
+    left.sort(key=lambda r: (seen.health_of(r) is TargetState.HEALTHY, _leaves_last(r)), reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
     if not back and not last_there([r for r in rows if r.id not in unsure]):
         back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
@@ -168,12 +169,16 @@ def _is_still_there(replica: Replica, seen: Observation) -> bool:
 
 
 def _has_left(replica: Replica, seen: Observation) -> bool:
-    """Whether it has served and left, and its instance runs; what answers its checks does both."""
+    """Whether it has served and left, and its instance runs; what answers its checks does both.
+
+    A standby on its way back is resumed instead, unless it answers: another one's start may be refused.
+    """
     instance = seen.instance_of(replica)
     answers = seen.health_of(replica) is TargetState.HEALTHY
     is_there = answers if instance is None else instance.state is InstanceState.RUNNING
     has_served = answers or ReplicaState.READY in replica.entered
-    return replica.state is ReplicaState.DRAINING and has_served and is_there and not replica.is_standby
+    may_come = answers or not replica.is_standby
+    return replica.state is ReplicaState.DRAINING and has_served and is_there and may_come
 
 
 def _has_time(

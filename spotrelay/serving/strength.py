@@ -321,16 +321,16 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
     def price(replica: Replica) -> float:
         return seen.prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
 
-    def least_missed(replica: Replica) -> tuple[int, bool, float, int]:
-        distance, serves, age = _least_missed(replica)
-        return distance, serves, -price(replica), age
+    def nearness(replica: Replica) -> tuple[int, bool, bool, bool]:
+        distance, serves, _ = _least_missed(replica)
+        return distance, serves, seen.health_of(replica) in _MAY_ANSWER, replica.instance_id in seen.instances
 
-    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, bool, bool, float, int]:
-        distance, serves, cheapness, age = least_missed(replica)
-        may_answer = seen.health_of(replica) in _MAY_ANSWER
-        is_shown = replica.instance_id in seen.instances
-        is_spot = replica.purchase_option is PurchaseOption.SPOT
-        return distance, serves, may_answer, is_shown, replica.id in base, is_spot, cheapness, age
+    def least_missed(replica: Replica) -> tuple[tuple[int, bool, bool, bool], float, int]:
+        return nearness(replica), -price(replica), -replica.id
+
+    def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, bool, float, int]:
+        near, cheapness, age = least_missed(replica)
+        return near, replica.id in base, replica.purchase_option is PurchaseOption.SPOT, cheapness, age
 
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
     base = {r.id for r in sorted(on_demand, key=least_missed, reverse=True)[: _base(spec)]}

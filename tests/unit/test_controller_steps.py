@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spotrelay.control.controller import Controller
+from spotrelay.control.performing import Decision
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
@@ -15,6 +16,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnWarning, ReadinessProbe
 from spotrelay.core.timing import seconds
+from spotrelay.serving.actions import Action, Resume, TakeOut
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -48,6 +50,21 @@ def effects(world: Troubled) -> list[str]:
     """What was changed anywhere, in order; the same thing in a row once."""
     calls = [call for call in world.calls if call in EFFECTS]
     return [c for i, c in enumerate(calls) if i == 0 or calls[i - 1] != c]
+
+
+def test_what_is_resumed_on_its_way_back_is_not_taken_out() -> None:
+    """It left, could not be deregistered, and is needed once more before it was stopped."""
+    world, controller = serving()
+    standby = replace(active(world)[0], is_standby=True, is_fallback=True)
+    left = standby.to(ReplicaState.DRAINING, world.clock.now(), "Spot is back")
+    world.store.commit(Changes("demo", update=(left,)))
+    read = rows(world)
+    actions: list[Action] = [
+        TakeOut(instance_of(left)),
+        Resume(read.replicas[left.id], "a replica is missing"),
+    ]
+    controller._performer.perform(Decision("demo", demo_spec(), read, actions))
+    assert instance_of(left) in in_rotation(world)
 
 
 def busy() -> tuple[Troubled, Controller]:

@@ -260,13 +260,18 @@ def test_what_is_ending_or_never_served_does_not_come_back() -> None:
     assert back(left(1), instances=ending) == []
     assert back(left(1), instances=[]) == []
     assert back(a_replica(1, DRAINING)) == []
-    assert back(left(1, is_standby=True, is_fallback=True)) == []
+    standby = left(1, is_standby=True, is_fallback=True)
+    assert back(standby) == []
+    assert back(standby, health={1: TargetState.HEALTHY}) == [1], "it answers, and takes no start"
     past = left(1, warned_at=NOW - seconds(110))
     assert back(past) == []
     assert back(past, spared=frozenset({"i-1"})) == [1]
     assert back(left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))) == [2], (
         "one of them"
     )
+    both = left(1, warned_at=NOW - seconds(109)), left(2, warned_at=NOW - seconds(100))
+    health = {1: TargetState.HEALTHY, 2: TargetState.UNHEALTHY}
+    assert back(*both, health=health) == [1], "the one that answers"
     later = a_replica(3, ReplicaState.STARTING, warned_at=NOW - seconds(100))
     assert back(left(1, warned_at=NOW - seconds(109)), later) == [], "another one may still come to serve"
 

@@ -127,6 +127,9 @@ def test_surplus_that_ec2_does_not_show_goes_before_what_it_shows() -> None:
     """The load balancer says nothing: of two that start the one stays that is there for certain."""
     rows = [spot(1, STARTING), spot(2, STARTING)]
     assert dropped(decide(demo_spec(replicas=1), look(*rows, gone=[1]))) == [1]
+    based = replace(demo_spec(replicas=1), base_on_demand=1)
+    bought = [replace(spot(i, STARTING), purchase_option=ON_DEMAND) for i in (2, 3)]
+    assert dropped(decide(based, look(rows[0], *bought, gone=[2]))) == [2, 1], "the base is what is there"
 
 
 def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:

@@ -102,4 +102,4 @@ def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
     deadline = NEVER if warned_at is None else limits.last_moments(spec, warned_at)[0]
     leaves = warned_at is not None and spec.on_warning is OnWarning.LEAVE
     has_time = not leaves and view.checker.scheduler.now + SKEW_S < deadline
-    return has_left and is_there and not row.is_standby and has_time
+    return has_left and is_there and (answers or not row.is_standby) and has_time

@@ -56,6 +56,9 @@ class BackoffChecker:
         ready: Sequence[int],
     ) -> None:
         service, before = commit.changes.service, commit.before.backoff
+        if before == Backoff() != view.rows.backoff and recorded.failures > len(failed):
+            # An operator has just had the version tried again: a tick that read before that counts on.
+            before = view.rows.backoff
         before, failed = _counted(before, failed, ready)
         if not failed:
             if recorded not in (before, _given_up(view, before)):
@@ -170,8 +173,9 @@ def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> 
     if spec.on_update is OnUpdate.KEEP:
         return False
     has_failed = all(b.version == spec.version and b.failures >= limits.ROLLOUT_FAILURES for b in known)
-    is_ill = any(r.version == spec.version and r.unhealthy_since for r in rows.replicas.values())
-    return has_failed or is_ill
+    # What was adopted came of no roll-out.
+    of_version = [r for r in rows.replicas.values() if r.version == spec.version and not r.is_adopted]
+    return has_failed or any(r.unhealthy_since for r in of_version)
 
 
 def has_stopped_short(spec: ServiceSpec, rows: Rows) -> bool:

@@ -626,6 +626,8 @@ class Checker:
         rows = {row.instance_id: row for row in invocation.loaded.values()}
         written = (row for commit in invocation.commits for row in commit.changes.update)
         came_back = {row.instance_id for row in written if row.comes_back}
+        created = (row for commit in invocation.commits for row in commit.changes.create)
+        came_back |= {row.instance_id for row in created if row.is_standby and row.is_fallback}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
             is_others = target.registered_at >= invocation.began_at and target.by is not invocation
             if target.drained_at <= self.scheduler.now or is_others:

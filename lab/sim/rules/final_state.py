@@ -18,7 +18,9 @@ from spotrelay.core.desired import Source
 from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 
 if TYPE_CHECKING:
@@ -65,18 +67,7 @@ def _check_service(world: SimWorld, service: str) -> None:
             standbys.check_at_rest(world, spec, rows)
         if spec and not rollout_stopped(spec, [rows.backoff], rows):
             _check_versions(world, spec, rows)
-    # Of a service that is gone, nobody looks for what lost its tag and has it back now.
-    there = {
-        i.id
-        for i in world.cloud.of(service)
-        if i.state(now) not in ENDING_STATES and not i.is_foreign and not (spec is None and i.was_untagged)
-    }
-    # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
-    there -= {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.STANDBY}
-    # Slots that nobody has go with the others of their instance.
-    there = {i for i in there if not any(slot.id in ready for slot in world.cloud.slots_at(i))}
-    if there - ready and (spec or service not in world.checker.damaged):
-        report(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
+    _check_owned(world, service, spec, rows, ready)
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
         report(Rule.NO_ROW_WITHOUT_INSTANCE, f"{service}: {sorted(i or '' for i in ready - alive)}")
@@ -102,6 +93,29 @@ def _check_service(world: SimWorld, service: str) -> None:
     _check_told(world, spec, {**rows.replicas, **history}, rows)
 
 
+def _check_owned(
+    world: SimWorld, service: str, spec: ServiceSpec | None, rows: Rows, ready: set[str | None]
+) -> None:
+    """Has every instance of ours a row?"""
+    now, report = world.scheduler.now, world.checker.report
+    # Of a service that is gone, nobody looks for what lost its tag and has it back now.
+    there = {
+        i.id
+        for i in world.cloud.of(service)
+        if i.state(now) not in ENDING_STATES and not i.is_foreign and not (spec is None and i.was_untagged)
+    }
+    # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
+    there -= {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.STANDBY}
+    # Slots that nobody has go with the others of their instance.
+    there = {i for i in there if not any(slot.id in ready for slot in world.cloud.slots_at(i))}
+    if not ready:
+        # In a crash loop the load balancer never shows anybody of ours again: a person says whose they are.
+        kept = {one.what for one in rows.held.back}
+        there = {i for i in there if f"{host(i)} is left alone" not in kept}
+    if there - ready and (spec or service not in world.checker.damaged):
+        report(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
+
+
 def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, Replica], rows: Rows) -> None:
     """Was what happened told, and nothing else?"""
     if spec is None or world.services.was_removed(spec.service, 0.0, world.scheduler.now):
@@ -120,8 +134,9 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
         ),
     ):
         heard = {notice.subject for notice in told if notice.kind is kind}
-        # One that gets ready once it is known to be lost may do so before that was told.
-        late = {str(r.id) for r in new if r.lost_at and r.lost_at <= r.entered.get(ReplicaState.READY, EPOCH)}
+        # One that gets ready once it is known to be lost may do so before that was told. Clocks differ.
+        ready_at = {r.id: r.entered.get(ReplicaState.READY, EPOCH) + seconds(SKEW_S) for r in new}
+        late = {str(r.id) for r in new if r.lost_at and r.lost_at <= ready_at[r.id]}
         # One that came back may have been lost before, by mistake, and again since.
         back = {str(r.id) for r in new if (service, r.id) in world.checker.came_back}
         either = back if kind is NoticeKind.REPLICA_LOST else late | back

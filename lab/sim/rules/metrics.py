@@ -439,9 +439,10 @@ class MetricChecker:
 
 
 def _came_back_warned(row: Replica) -> bool:
-    """Whether it came back after its warning."""
+    """Whether it came back after its warning, or was warned as it came back."""
     started_at = row.entered.get(ReplicaState.STARTING)
-    return row.warned_at is not None and started_at is not None and started_at > row.warned_at
+    is_back = started_at is not None and row.warned_at is not None and started_at > row.warned_at
+    return is_back or (row.warned_at is not None and row.lost_at is None)
 
 
 class _CallWalk:
@@ -516,8 +517,10 @@ class _CallWalk:
         bounds, service = self._bounds, changes.service
         is_outcome = bool(self._opened & set(changes.close_intents)) or is_about_refused_start(changes)
         if isinstance(answer, Conflict):
-            if not is_outcome and not (self._is_signals and is_mending(changes)):
-                bounds.add(Metric.CONFLICTS, service)
+            # To mend the highest ID is no decision, but may be all that a tick's decision does.
+            least = 0 if is_mending(changes) else 1
+            if not is_outcome and not (self._is_signals and not least):
+                bounds.add(Metric.CONFLICTS, service, least, 1)
             return
         if isinstance(answer, Exception):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.sim.gate import Commit, time_of
+from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, answers
@@ -38,7 +39,7 @@ def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica)
         return
     if is_alone(view, old):
         view.report(Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers")
-    is_overdue = old.state is not READY and view.spec is not None and now > overdue_at(view, old)
+    is_overdue = old.state is not READY and now > overdue_at(view, old)
     # Whether a young one counts depends on the clock: what is right by either way to count is right.
     lost = all(too_many(view, old, at) for at in launched_by(view))
     if may_answer(view, old) or (lost and not is_overdue):
@@ -115,7 +116,10 @@ def too_many(view: InvocationView, row: Replica, by: float) -> bool:
 
 def overdue_at(view: InvocationView, row: Replica) -> float:
     """When it should be ready, or have finished its requests."""
-    assert view.spec is not None  # noqa: S101 - who looks has a document
+    # Where its document is missing, the one that was kept counts.
+    spec = view.spec or view.rows.document
+    if spec is None:
+        return NEVER
     if row.state is DRAINING:
-        return time_of(row.since) + limits.way_out_s(view.spec, row) + limits.DEREGISTRATION_LAG_S
-    return limits.is_overdue_at(row, view.spec)
+        return time_of(row.since) + limits.way_out_s(spec, row) + limits.DEREGISTRATION_LAG_S
+    return limits.is_overdue_at(row, spec)

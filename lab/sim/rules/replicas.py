@@ -240,6 +240,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and not successor.is_move
     }
     count = sum(r.id not in due for r in regular(commit.after))
+    # What is given up because there were too many was there when the loss was decided on.
+    surplus = sum(row.reason == "more replicas than wanted" for row in commit.changes.update)
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:
@@ -251,7 +253,7 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
             continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.startswith("its version is given up"):
             continue  # what it was to replace stays
-        elif row.reason.endswith(NEEDLESS) and count + _created_later(view, commit) < spec.replicas:
+        elif row.reason.endswith(NEEDLESS) and count + surplus + _created_later(view, commit) < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
             )
@@ -381,7 +383,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         and r.unhealthy_since
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
         # One decision may be several commits.
-        and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
+        and (last := view.now.replicas.get(r.id, r)).state is ReplicaState.READY
+        and not last.superseded_in(view.now)
     ]
     is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
     gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)

@@ -42,8 +42,11 @@ def got_instance_of_another(row: Replica) -> bool:
 
 
 def was_refused(before: Replica, row: Replica) -> bool:
-    """Whether EC2 refused to start it, so that it was nowhere and stands by again, under another ID."""
-    is_resumed = before.is_standby and before.is_fallback and before.state is ReplicaState.PROVISIONING
+    """Whether EC2 refused to start it, so that it was nowhere and stands by again, under another ID.
+
+    A restored row may say that it is prepared once more.
+    """
+    is_resumed = before.is_standby and before.state is ReplicaState.PROVISIONING
     return is_resumed and before.retry_at is not None and row.state.is_ended
 
 

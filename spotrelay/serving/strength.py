@@ -326,7 +326,7 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
         return distance, serves, seen.health_of(replica) in _MAY_ANSWER, replica.instance_id in seen.instances
 
     def least_missed(replica: Replica) -> tuple[tuple[int, bool, bool, bool], float, int]:
-        return nearness(replica), -price(replica), -replica.id
+        return nearness(replica), -price(replica), _least_missed(replica)[-1]
 
     def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, bool, float, int]:
         near, cheapness, age = least_missed(replica)

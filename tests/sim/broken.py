@@ -330,7 +330,9 @@ def what_has_left_is_left(*args: Any) -> set[int]:
 
 
 @mistake(rotation, "coming_back", Rule.COMES_BACK)
-def everything_comes_back(spec: ServiceSpec, seen: Observation, now: datetime) -> set[int]:
+def everything_comes_back(
+    spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
+) -> set[int]:
     """What has left comes back, though others serve."""
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 

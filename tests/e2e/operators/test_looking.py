@@ -221,11 +221,10 @@ def test_who_may_look_or_drill_reads_no_secret(
     operator.session.client("ssm").put_parameter(
         Name=secret, Value="planted", Type="SecureString", Overwrite=True
     )
-    session = demo.assume(f"reads-{policy}")
-    operator.session.client("iam").attach_role_policy(
-        RoleName=f"reads-{policy}", PolicyArn=demo.outputs[policy]
-    )
-    ssm = session.client("ssm")
+    role = f"{policy}-reads-{name.replace('/', '-')}"
+    session = demo.assume(role)
+    operator.session.client("iam").attach_role_policy(RoleName=role, PolicyArn=demo.outputs[policy])
+    ssm = session.client("ssm", endpoint_url=operator.deployment.endpoint)
     for read in (
         lambda: ssm.get_parameters(Names=[secret], WithDecryption=True),
         lambda: ssm.get_parameters_by_path(Path="/spotrelay", Recursive=True, WithDecryption=True),

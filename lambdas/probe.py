@@ -37,7 +37,8 @@ _URL = re.compile(r"http://(?P<host>[0-9.]+):(?P<port>[0-9]{1,5})(?P<path>/[!-~]
 _HEAD = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?![0-9]).*?\r?\n\r?\n", re.DOTALL)
 _CHUNKED = re.compile(rb"^transfer-encoding:[^\n]*chunked", re.IGNORECASE | re.MULTILINE)
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})", re.IGNORECASE | re.MULTILINE)
-_CHUNK = re.compile(rb"([0-9a-f]{1,16})[^\n]*\n", re.IGNORECASE)
+_CHUNK = re.compile(rb"([0-9a-f]{1,8})(?![0-9a-f])[^\n]*\n", re.IGNORECASE)
+"""Far more than is read of any answer: a longer number is no length, and might be none that Python takes."""
 
 _SAMPLE = re.compile(
     rb"""[ \t]*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\}[ \t]*+)?+([0-9.eE+-]{1,32})(?:[ \t\r].*)?"""
@@ -90,12 +91,20 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     said: dict[str, Any] = {"answering": [], "refusing": []}
     silent: list[str] = []
     for id_, (answer, closed) in answers.items():
-        is_ready = is_good(answer, closed=closed)
-        kind = "answering" if is_ready else "refusing" if is_refusal(answer, closed=closed) else ""
-        said.get(kind, silent).append(id_)
+        said.get(_kind(answer, closed=closed), silent).append(id_)
     if count := event.get("count"):
         said["work"] = _worked(count, silent)
     return said
+
+
+def _kind(answer: bytes, *, closed: bool) -> str:
+    """`answering`, `refusing`, or nothing of both."""
+    try:
+        if is_good(answer, closed=closed):
+            return "answering"
+        return "refusing" if is_refusal(answer, closed=closed) else ""
+    except Exception:  # noqa: BLE001 - what can't be read of one is that one's silence
+        return ""
 
 
 def _worked(count: Mapping[str, Any], silent: Sequence[str]) -> dict[str, list[float]]:
@@ -206,6 +215,8 @@ def _measured(
             ongoing[id_] = ongoing_in(answer, metrics, closed=closed, most=most)
         except ValueError as error:
             unknown[id_] = str(error)
+        except Exception as error:  # noqa: BLE001 - as in `_kind`
+            unknown[id_] = f"its answer can't be read: {error!r}"
     return {"ongoing": ongoing, "unknown": unknown}
 
 

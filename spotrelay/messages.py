@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor, changes its title or answers for who sits there, and what has text run the
+other way (Unicode's bidirectional controls, https://www.unicode.org/reports/tr9/). Not tab and newline."""
 
 
 def shown(value: object) -> str:
@@ -29,3 +36,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[close[0]]}?)" if close else ""
+
+
+def harmless(text: str) -> str:
+    """What somebody else wrote, for a terminal: without colours, and with every other control spelt out."""
+    plain = _COLOUR.sub("", text.replace("\r\n", "\n"))
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], plain)

@@ -15,10 +15,16 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from stacks.permissions import ONLY_OUR_RESOURCES, ONLY_TAGGED_AS_OURS, Grant, Place, wildcards
+from stacks.permissions import (
+    ONLY_OUR_RESOURCES,
+    ONLY_TAGGED_AS_OURS,
+    Grant,
+    Place,
+    documents,
+    service_names,
+    wildcards,
+)
 from stacks.validation import acknowledge
-
-PARAMETERS = ("parameter/spotrelay", "parameter/spotrelay/*")
 
 INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
 """FIS's action that warns of an interruption and carries it out."""
@@ -99,11 +105,9 @@ def looking(
     CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
     """
     return (
-        Grant(
-            "find the control plane and the services",
-            ("ssm:GetParameters", "ssm:GetParametersByPath"),
-            tuple(place.arn("ssm", name) for name in PARAMETERS),
-        ),
+        # No more of what lies below /spotrelay: the services' secrets do, too.
+        documents(place),
+        service_names(place),
         Grant(
             "read replicas, history and what is known of pools",
             ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),

@@ -117,14 +117,14 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     """Everything `function` may do beyond taking from its own queue and writing its own log."""
     if function is Function.SURVEY:
         return (
-            _services(place),
-            _service_names(place),
+            documents(place),
+            service_names(place),
             *_surveying(place),
             _setting_aside(function, place),
         )
     if function is Function.WIDGET:
         return (
-            _services(place),
+            documents(place),
             Grant(
                 "read a service's replicas, its history and what is known of pools",
                 ("dynamodb:GetItem", "dynamodb:Query"),
@@ -139,7 +139,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
         case Function.RECONCILE:
             return (
                 *common,
-                _service_names(place),
+                service_names(place),
                 *_observing(),
                 *_probing(place),
                 *_telling(place),
@@ -237,7 +237,7 @@ def _state(place: Place) -> tuple[Grant, ...]:
             table,
             in_partitions(Partition.SERVICE, Partition.SERVICES),
         ),
-        _services(place),
+        documents(place),
         Grant(
             "have the next tick come in seconds while something is in transition",
             ("sqs:SendMessage",),
@@ -246,7 +246,8 @@ def _state(place: Place) -> tuple[Grant, ...]:
     )
 
 
-def _services(place: Place) -> Grant:
+def documents(place: Place) -> Grant:
+    """The documents, and none of the services' secrets, which lie below /spotrelay as well."""
     return Grant(
         "read the runtime documents that the service stacks wrote, and whose they are to act on",
         ("ssm:GetParameters",),
@@ -256,7 +257,8 @@ def _services(place: Place) -> Grant:
     )
 
 
-def _service_names(place: Place) -> Grant:
+def service_names(place: Place) -> Grant:
+    """Which services there are."""
     return Grant(
         "find every service that is deployed",
         ("ssm:GetParametersByPath",),

@@ -10,6 +10,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.messages import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
             " start, and is gone an hour after the end",
             EXIT_FAILED,
         )
-    typer.echo(output)
+    typer.echo(harmless(output))
 
 
 def _decisions(plane: ControlPlane, name: str, since: datetime) -> Iterator[dict[str, Any]]:
@@ -136,4 +137,4 @@ def _in_words(line: dict[str, Any]) -> str:
         f"{name}={fact if isinstance(fact, str | int | float) else json.dumps(fact, ensure_ascii=False)}"
         for name, fact in facts.items()
     )
-    return f"{line['at'][11:23]}  {line.get('message', '')}  {said}"
+    return harmless(f"{line['at'][11:23]}  {line.get('message', '')}  {said}")

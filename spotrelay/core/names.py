@@ -8,6 +8,10 @@ MAX_NAME = 24
 SERVICE_NAME = rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?"
 """A service's name: lower-case letters, digits and hyphens, a letter first and no hyphen last."""
 
+RESERVED_NAMES = frozenset({"services", "control-plane"})
+"""No services: a service's secrets lie at `/spotrelay/<service>/`, and the documents of all of them, and what
+the control plane is, beside those."""
+
 SERVICES_PATH = "/spotrelay/services"
 """Parameter Store path under which every service has one parameter: its runtime document."""
 

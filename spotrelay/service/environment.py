@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotrelay.core.names import MAX_NAME
+from spotrelay.core.names import MAX_NAME, RESERVED_NAMES
 from spotrelay.messages import shown
 from spotrelay.service import yaml11
 from spotrelay.service.document import replaced_later
@@ -42,6 +42,12 @@ def _name(draft: Draft, inputs: Inputs) -> str:
             else "text from standard input has no name: add `name:`, or give --name",
         )
         return ""
+    if name in RESERVED_NAMES:
+        draft.problem(
+            ("name",),
+            f"{whose} {shown(text)} is no service's name: SpotRelay keeps parameters of its own below"
+            f" /spotrelay/{name}, where this service's secrets would lie: choose another one",
+        )
     if name != text:
         draft.note(
             ("name",),

@@ -418,6 +418,8 @@ def _adoptions(spec: ServiceSpec, seen: Observation, now: datetime) -> dict[int,
             and is_first
             and instance.id not in owned
             and instance.id not in seen.warned
+            # Whoever may tag an instance could name the intent, and be sent our clients' requests.
+            and _is_ours(instance, spec, seen)
         ):
             found[instance.launch_id].append(instance)
     adopted: dict[int, Adopt] = {}
@@ -528,7 +530,8 @@ def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) ->
     option = instance.offering.purchase_option
     # Where there is a template for on-demand, instances from before there was one may still run. What an
     # operator went back to may not name it.
-    documents = [document for document in (spec, seen.rows.document) if spec and document]
+    rows = seen.rows
+    documents = [document for document in (spec, rows.document, *rows.earlier.values()) if spec and document]
     ours = {id_ for doc in documents for id_ in (doc.launch_template_id, doc.template(option).id)}
     is_from_ours = instance.launch_template_id in ours
     return instance.id in seen.recorded or (is_from_ours and instance.launch_id is not None)

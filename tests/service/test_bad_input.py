@@ -466,6 +466,16 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "8:1: name: name has no letter or digit that AWS takes, got '模型': choose one of lower-case "
         "letters, digits and hyphens",
     ),
+    "name of our own": (
+        GOOD + "name: Services",
+        "8:1: name: name 'Services' is no service's name: SpotRelay keeps parameters of its own below "
+        "/spotrelay/services, where this service's secrets would lie: choose another one",
+    ),
+    "name of the control plane": (
+        GOOD + "name: control-plane",
+        "8:1: name: name 'control-plane' is no service's name: SpotRelay keeps parameters of its own below "
+        "/spotrelay/control-plane, where this service's secrets would lie: choose another one",
+    ),
     "name of another type": (GOOD + "name: 8", "8:1: name: expected text, got 8"),
     "probe variable unknown": (
         changed(

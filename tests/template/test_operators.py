@@ -83,11 +83,16 @@ def test_a_policy_allows_what_its_commands_call_and_no_more(
 
 
 def test_who_looks_sees_ours_only(control_plane: Template) -> None:
-    """Parameters under our path, the control plane's table, its functions' logs, our instances' consoles."""
-    (parameters,) = of_action(control_plane, "OperatorPolicy", "ssm:GetParameters")
-    assert {flat(r).rpartition(":")[2] for r in parameters["Resource"]} == {
-        "parameter/spotrelay", "parameter/spotrelay/*"
-    }  # fmt: skip
+    """Documents, the control plane's table, its functions' logs, our instances' consoles; and no secret."""
+    for output in ("OperatorPolicy", "DrillPolicy"):
+        (parameters,) = of_action(control_plane, output, "ssm:GetParameters")
+        assert {flat(r).rpartition(":")[2] for r in parameters["Resource"]} == {
+            "parameter/spotrelay/services/*", "parameter/spotrelay/control-plane"
+        }  # fmt: skip
+        (names,) = of_action(control_plane, output, "ssm:GetParametersByPath")
+        assert {flat(r).rpartition(":")[2] for r in names["Resource"]} == {
+            "parameter/spotrelay/services", "parameter/spotrelay/services/*"
+        }  # fmt: skip
     (rows,) = of_action(control_plane, "OperatorPolicy", "dynamodb:Query")
     assert refers_to(rows["Resource"]) in control_plane.all("AWS::DynamoDB::Table")
     (logs,) = of_action(control_plane, "OperatorPolicy", "logs:FilterLogEvents")

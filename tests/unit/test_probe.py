@@ -342,6 +342,24 @@ def test_what_goes_wrong_with_one_replica_is_its_silence(monkeypatch: pytest.Mon
     assert probe.handler({"urls": urls, "timeout_s": 1}, object()) == {"answering": ["i-2"], "refusing": []}
 
 
+@pytest.mark.parametrize("event", [{"metrics": ["busy"]}, {}])
+def test_what_cannot_be_read_of_one_replica_is_its_silence(
+    monkeypatch: pytest.MonkeyPatch, event: Mapping[str, Any]
+) -> None:
+    """A mistake in what reads the answers costs the one that provokes it, and nobody else."""
+    read = probe._first_head
+
+    def fail(answer: bytes) -> Any:
+        if b"evil" in answer:
+            raise RuntimeError("a bug")
+        return read(answer)
+
+    monkeypatch.setattr(probe, "_first_head", fail)
+    said = judged({"evil": b"evil", "good": FULL}, event)
+    assert said.get("answering", []) == ([] if event else ["good"])
+    assert said.get("ongoing", {}) == ({"good": 3} if event else {})
+
+
 def test_a_connection_that_is_reset_is_no_answer(serve: Serve) -> None:
     """A replica that breaks off is not ready, before its answer or in it."""
 
@@ -420,6 +438,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"
         (CHUNKED + b"8\r\n\r\n0\r\n\r\n", False, False),
         (CHUNKED + b"data: no chunk\r\n0\r\n\r\n", False, False),
         (CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n", False, False),
+        (CHUNKED + b"ffffffffffffffff\r\n{}\r\n0\r\n\r\n", False, False),
+        (CHUNKED + b"7fffffffffffffff\r\n{}\r\n0\r\n\r\n", False, False),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", False, False),
         (b"HTTP/1.1 100 Continue\r\n\r\n", False, False),
         (GOOD.replace(b"200", b"2000"), False, False),
@@ -435,15 +455,45 @@ def test_an_answer_is_good_if_it_is_whole(answer: bytes, good_if_open: bool, goo
     assert probe.is_good(answer, closed=True) == good_if_closed
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            [b"HTTP/1.1 ", b"200", b"100", b"\r\n", b"\n", b"Content-Length: ", b"Transfer-Encoding: chunked"]
-        )
-        | st.binary(max_size=8)
-    ).map(b"".join),
-    st.booleans(),
-)
+PIECES = [
+    *(GOOD, CHUNKED, b"HTTP/1.1 ", b"200", b"100", b"\r\n", b"\n", b"Content-Length: ", b"9" * 18),
+    *(CHUNKED + b"ffffffffffffffff\r\n", CHUNKED + b"2\r\n{}\r\n", b"ffffffff\r\n"),
+    *(b"\nbusy", b'{a="', b'"}', b" 1e999", b" NaN", b" -1", b"# TYPE busy"),
+]
+HOSTILE = st.lists(st.sampled_from(PIECES) | st.binary(max_size=8)).map(b"".join)
+
+
+@given(HOSTILE, st.booleans())
 def test_no_answer_is_an_exception(answer: bytes, closed: bool) -> None:
     """Whatever a replica sends is judged."""
     assert probe.is_good(answer, closed=closed) in (True, False)
+
+
+FULL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nbusy 3"
+
+
+def judged(answers: Mapping[str, bytes], event: Mapping[str, Any]) -> dict[str, Any]:
+    """What the function says of replicas that send this."""
+
+    async def answered(probes: Mapping[str, object], *_: object) -> dict[str, tuple[bytes, bool]]:
+        return {id_: (answers[id_], True) for id_ in probes}
+
+    urls = dict.fromkeys(answers, "http://127.0.0.1:1/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "_answers", answered)
+        return probe.handler({"urls": urls, "timeout_s": 1, **event}, object())
+
+
+@given(HOSTILE)
+def test_a_hostile_answer_costs_another_replica_nothing(answer: bytes) -> None:
+    """It is judged, or it is its replica's silence: the good one is ready, and its load is known."""
+    answers = {"evil": answer, "good": FULL}
+    assert "good" in judged(answers, {})["answering"]
+    assert judged(answers, {"metrics": ["busy"]})["ongoing"]["good"] == 3
+    count = {
+        "urls": {"evil": "http://127.0.0.1:1/"},
+        "timeout_s": 1,
+        "finished": ["busy"],
+        "ongoing": ["busy"],
+    }
+    assert "good" in judged(answers, {"count": count})["answering"]

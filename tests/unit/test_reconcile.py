@@ -138,14 +138,35 @@ def test_a_launch_that_was_never_recorded_is_adopted() -> None:
     intent = LaunchIntent("L1", "demo", (1, 2), NOW - seconds(30))
     waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
     other = a_replica(2, ReplicaState.REQUESTED, launch_id="L1")
-    instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28))
+    instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28), launch_template_id="lt-1")
     assert decide(waiting, other, instances=(instance,), intents=(intent,)) == [Adopt(waiting, instance)]
+
+
+@pytest.mark.parametrize("template", [None, "lt-foreign"])
+def test_two_tags_make_no_instance_ours(template: str | None) -> None:
+    """Who may tag an instance names service and intent: it gets no request, and isn't ended."""
+    intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(30))
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    foreign = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28), launch_template_id=template)
+    assert decide(waiting, instances=[foreign], intents=[intent]) == []
+
+
+def test_what_an_earlier_version_s_template_made_is_adopted() -> None:
+    """Its launch was never recorded, and another template has been deployed since."""
+    intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(30))
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28), launch_template_id="lt-0")
+    earlier = {0: replace(demo_spec(), version=0, launch_template_id="lt-0")}
+    seen = seen_of(waiting, instances=[instance], intents=[intent])
+    for known, adopted in ((earlier, [Adopt(waiting, instance), CloseIntent("L1")]), ({}, [])):
+        rows = replace(seen.rows, earlier=known)
+        assert reconcile.decide(demo_spec(replicas=1), replace(seen, rows=rows), NOW) == adopted
 
 
 def test_an_adoption_waits_until_whoever_launched_has_had_its_time() -> None:
     """Until then the launch's own record may come; from then on nobody else's will."""
     waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
-    instance = an_instance(7, launch_id="L1", launched_at=NOW)
+    instance = an_instance(7, launch_id="L1", launched_at=NOW, launch_template_id="lt-1")
     for age_s, adopted in (
         (timing.ADOPT_AFTER_S - 0.001, []),
         (timing.ADOPT_AFTER_S, [Adopt(waiting, instance), CloseIntent("L1")]),

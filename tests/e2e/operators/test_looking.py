@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from lab.demo.operator import Operator
 from spotrelay.accounting.spending import HOUR
@@ -208,6 +209,29 @@ def test_the_policy_for_looking_is_enough_to_look(
         assert (code, err) == (0, ""), words
         assert "missing" not in out, words
     assert spotrelay("scale", "demo", "4", "--for", "5m")[0] == 3
+
+
+@pytest.mark.parametrize("policy", ["OperatorPolicy", "DrillPolicy"])
+@pytest.mark.parametrize("name", ["demo/TOKEN", "demo", "control-plane/TOKEN"])
+def test_who_may_look_or_drill_reads_no_secret(
+    demo: Bench, operator: Operator, policy: str, name: str
+) -> None:
+    """Secrets lie beside the documents, and only their service's instances read them."""
+    secret = f"/spotrelay/{name}"
+    operator.session.client("ssm").put_parameter(
+        Name=secret, Value="planted", Type="SecureString", Overwrite=True
+    )
+    role = f"{policy}-reads-{name.replace('/', '-')}"
+    session = demo.assume(role)
+    operator.session.client("iam").attach_role_policy(RoleName=role, PolicyArn=demo.outputs[policy])
+    ssm = session.client("ssm", endpoint_url=operator.deployment.endpoint)
+    for read in (
+        lambda: ssm.get_parameters(Names=[secret], WithDecryption=True),
+        lambda: ssm.get_parameters_by_path(Path="/spotrelay", Recursive=True, WithDecryption=True),
+        lambda: ssm.get_parameter(Name=secret, WithDecryption=True),
+    ):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            read()
 
 
 def test_scores_and_prices_are_shown(demo: Bench, spotrelay: Command) -> None:

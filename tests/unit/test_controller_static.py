@@ -150,6 +150,19 @@ def test_a_call_that_finds_the_counter_lost_gives_no_id_of_the_history_twice() -
     assert rows(world).highest_id == 9
 
 
+def test_a_call_that_somebody_else_mended_the_counter_for_goes_on() -> None:
+    """Both found it lost. Who comes second takes out what is due, and isn't to be called again for that."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    controller.handle(warn(world, *active(world)))
+    world.clock.advance(110)
+    lose_entry(world)
+    highest_id = max(rows(world).replicas)
+    world.meddle("store.commit", lambda _: setattr(table(world), "highest_id", highest_id))
+    controller.leave("demo")
+    assert in_rotation(world) == set()
+
+
 def test_a_restored_table_gives_no_id_twice() -> None:
     """The backup knows less than the instances bear on their tags: new IDs follow the highest of those."""
     world, controller = serving()

@@ -18,7 +18,7 @@ to launch. What failed is raised in the end, so that the message comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -121,6 +121,7 @@ class Performer:
         # One that is resumed on its way back may be in rotation still: there it is needed.
         resumed = {a.starts for a in done if isinstance(a, Resume)}
         leaving = [a.takes_out for a in done if a.takes_out and a.takes_out not in resumed]
+        kept_out = frozenset(leaving)
         out: dict[str, datetime] = {}
         is_out = True
         try:
@@ -128,9 +129,9 @@ class Performer:
                 outcome.attempt("look_again", lambda: self._call_back(spec, done))
                 ports = self._registered_ports(outcome, spec, decision.rows, leaving)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                outcome.attempt("register", lambda: self._enter(decision, spec, done, leaving, ports, won))
+                outcome.attempt("register", lambda: self._enter(decision, spec, done, kept_out, ports, won))
                 # Before the launches: it is what serves first.
-                outcome.attempt("start", lambda: self._start(spec, done, leaving, committed))
+                outcome.attempt("start", lambda: self._start(spec, done, kept_out, committed))
                 outcome.attempt(
                     "launch",
                     lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals),
@@ -211,7 +212,7 @@ class Performer:
         ids = {r.id for r in known if not (r.id in won and won[r.id].state.is_ended)}
         if not ids:
             return instance_ids
-        back = self._active(decision.service, ids).values()
+        back = frozenset(self._active(decision.service, ids).values())
         return [i for i in instance_ids if i not in back]
 
     def _active(self, service: str, ids: Collection[int]) -> Mapping[int, str | None]:
@@ -228,7 +229,7 @@ class Performer:
         decision: Decision,
         spec: ServiceSpec,
         done: Sequence[Action],
-        leaving: Collection[str],
+        kept_out: Set[str],
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
@@ -242,7 +243,7 @@ class Performer:
         entrants = [
             instance_id
             for id_, instance_id in coming.items()
-            if instance_id and id_ not in gone and instance_id not in leaving
+            if instance_id and id_ not in gone and instance_id not in kept_out
             if instance_id in ports or decision.rows.is_whole
         ]
         if entrants:
@@ -252,12 +253,12 @@ class Performer:
         self,
         spec: ServiceSpec,
         done: Sequence[Action],
-        leaving: Collection[str],
+        kept_out: Set[str],
         committed: Sequence[Changes],
     ) -> None:
         """Start the instances of the standbys that are resumed."""
         # One that has slept on may be given up by the same tick.
-        if starts := {a.starts for a in done if a.starts}.difference(leaving):
+        if starts := {a.starts for a in done if a.starts} - kept_out:
             written = [r for change in committed for r in change.stored if r.instance_id in starts]
             rows = {r.id: r for r in written if not r.state.is_ended}
             # One that is asked again was resumed before: its row is the one that was read.

@@ -321,12 +321,10 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
     def price(replica: Replica) -> float:
         return seen.prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
 
-    def nearness(replica: Replica) -> tuple[int, bool, bool, bool]:
-        distance, serves, _ = _least_missed(replica)
-        return distance, serves, seen.health_of(replica) in _MAY_ANSWER, replica.instance_id in seen.instances
-
     def least_missed(replica: Replica) -> tuple[tuple[int, bool, bool, bool], float, int]:
-        return nearness(replica), -price(replica), _least_missed(replica)[-1]
+        distance, serves, age = _least_missed(replica)
+        may_answer, is_shown = seen.health_of(replica) in _MAY_ANSWER, replica.instance_id in seen.instances
+        return (distance, serves, may_answer, is_shown), -price(replica), age
 
     def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, bool, float, int]:
         near, cheapness, age = least_missed(replica)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
@@ -73,10 +74,9 @@ def decide(
         yield GoWithout(unhealthy)
         extra -= 1
     # So too of one whose own replacement waits for others: those may wait for the room that it takes.
-    waiting = [
-        r for r in superseded.values() if r.id in at_once and not rows.replicas[r.replaced_by or 0].stays
-    ]
-    yield from (Drain(r, UNHEALTHY) for r in [r for r in waiting if _is_ill(r, now)][:extra])
+    waiting = (r for r in superseded.values() if not rows.replicas[r.replaced_by or 0].stays)
+    ill = (r for r in waiting if r.id in at_once and _is_ill(r, now))
+    yield from (Drain(r, UNHEALTHY) for r in islice(ill, extra))
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
     beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())

@@ -456,10 +456,10 @@ def test_an_answer_is_good_if_it_is_whole(answer: bytes, good_if_open: bool, goo
 
 
 PIECES = [
-    *(GOOD, CHUNKED, b"HTTP/1.1 ", b"200", b"100", b"\r\n", b"\n", b"Content-Length: ", b"9" * 18),
-    *(CHUNKED + b"ffffffffffffffff\r\n", CHUNKED + b"2\r\n{}\r\n", b"ffffffff\r\n"),
-    *(b"\nbusy", b'{a="', b'"}', b" 1e999", b" NaN", b" -1", b"# TYPE busy"),
-]
+    GOOD, CHUNKED, b"HTTP/1.1 ", b"200", b"100", b"\r\n", b"\n", b"Content-Length: ", b"9" * 18,
+    CHUNKED + b"ffffffffffffffff\r\n", CHUNKED + b"2\r\n{}\r\n", b"ffffffff\r\n",
+    b"\nbusy", b'{a="', b'"}', b" 1e999", b" NaN", b" -1", b"# TYPE busy",
+]  # fmt: skip
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.binary(max_size=8)).map(b"".join)
 
 

@@ -135,8 +135,12 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
     ):
         heard = {notice.subject for notice in told if notice.kind is kind}
         # One that gets ready once it is known to be lost may do so before that was told. Clocks differ.
-        ready_at = {r.id: r.entered.get(ReplicaState.READY, EPOCH) + seconds(SKEW_S) for r in new}
-        late = {str(r.id) for r in new if r.lost_at and r.lost_at <= ready_at[r.id]}
+        skew = seconds(SKEW_S)
+        late = {
+            str(r.id)
+            for r in new
+            if r.lost_at and r.lost_at <= r.entered.get(ReplicaState.READY, EPOCH) + skew
+        }
         # One that came back may have been lost before, by mistake, and again since.
         back = {str(r.id) for r in new if (service, r.id) in world.checker.came_back}
         either = back if kind is NoticeKind.REPLICA_LOST else late | back

@@ -389,17 +389,17 @@ class LaunchChecker:
         owed = _scopes(e for e in lost if e.is_owed)
         taught = [*_supersets(owed, _scopes(lost)), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
-        standbys = [r for r in invocation.loaded.values() if r.is_standby and r.offering]
+        standbys = [r for r in invocation.loaded.values() if r.is_standby]
         # Where the highest ID was lost, what lies beyond it counts as only just created.
         highest_id = invocation.rows.highest_id if invocation.rows else 0
-        known_standbys = [r for r in standbys if r.id <= highest_id]
+        around = [_pools_of(standbys), _pools_of(r for r in standbys if r.id <= highest_id)]
         eligible = [tuple(_eligible(one, memory)) for one in specs]
         order.eligible, order.is_certain = eligible[-1] if eligible else (), len(set(eligible)) <= 1
         plans = [
-            _plan(one, option, memory, known, now, order, _pools_of(others), is_last_resort=is_last_resort)
+            _plan(one, option, memory, known, now, order, others, is_last_resort=is_last_resort)
             for one in specs
             for known in taught
-            for others in (standbys, known_standbys)
+            for others in around
             for is_last_resort in self._last_resorts(invocation, one, order)
         ]
         return list(dict.fromkeys(plans))

@@ -440,9 +440,10 @@ class MetricChecker:
 
 def _came_back_warned(row: Replica) -> bool:
     """Whether it came back after its warning, or was warned as it came back."""
+    if row.warned_at is None:
+        return False
     started_at = row.entered.get(ReplicaState.STARTING)
-    is_back = started_at is not None and row.warned_at is not None and started_at > row.warned_at
-    return is_back or (row.warned_at is not None and row.lost_at is None)
+    return row.lost_at is None or (started_at is not None and started_at > row.warned_at)
 
 
 class _CallWalk:
@@ -518,9 +519,9 @@ class _CallWalk:
         is_outcome = bool(self._opened & set(changes.close_intents)) or is_about_refused_start(changes)
         if isinstance(answer, Conflict):
             # To mend the highest ID is no decision, but may be all that a tick's decision does.
-            least = 0 if is_mending(changes) else 1
-            if not is_outcome and not (self._is_signals and not least):
-                bounds.add(Metric.CONFLICTS, service, least, 1)
+            mends = is_mending(changes)
+            if not is_outcome and not (self._is_signals and mends):
+                bounds.add(Metric.CONFLICTS, service, 0 if mends else 1, 1)
             return
         if isinstance(answer, Exception):
             return

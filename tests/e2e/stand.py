@@ -26,6 +26,9 @@ from spotrelay.operate.watch import Snapshot, Watch
 
 SERVICE = "demo"
 
+WARNING = "EC2 Spot Instance Interruption Warning"
+"""The event's `detail-type`."""
+
 WITHIN_S = 90.0
 """A bound on what takes seconds, for machines that are busy otherwise; nothing is judged by its speed."""
 
@@ -128,7 +131,7 @@ class Stand:
             seconds=self.cloud.settings()["warning_s"]
         )
         return event(
-            "EC2 Spot Instance Interruption Warning",
+            WARNING,
             {"instance-id": instance_id, "instance-action": "terminate"},
             end - timedelta(seconds=EC2_WARNING_S),
         )

@@ -13,9 +13,8 @@ from spotrelay.core.names import Metric
 from spotrelay.core.replica import Replica, ReplicaState
 from tests.e2e.clients import Clients
 from tests.e2e.leaks import SECRET_PARAMETER
-from tests.e2e.stand import Stand, event
+from tests.e2e.stand import WARNING, Stand, event
 
-WARNING = "EC2 Spot Instance Interruption Warning"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 
 CHANGES = {"CreateFleet", "TerminateInstances", "RegisterTargets", "DeregisterTargets"}

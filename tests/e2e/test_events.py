@@ -11,19 +11,20 @@ from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import ReplicaState
 from tests import schemas
 from tests.e2e.faults.bench import Bench
-from tests.e2e.stand import SERVICE, Stand, event
+from tests.e2e.stand import SERVICE, WARNING, Stand, event
 
 
 def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(stand: Stand) -> None:
     """What can't be read goes to the dead-letter queue and raises its alarm; a warning beside it is met."""
     victim = stand.watch.look().ready[0]
     assert victim.instance_id
-    broken = event("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"})
-    # EC2 really takes it, but its own event is lost: what happens is due to the one in the batch.
-    stand.cloud.warn(victim.instance_id, deliver="lost")
-    stand.deliver("{not JSON", broken, stand.warning(victim.instance_id))
+    broken = event(WARNING, {"instance-action": "terminate"})
+    good = event(WARNING, {"instance-id": victim.instance_id, "instance-action": "terminate"})
+    stand.deliver("{not JSON", broken, good)
     drained = stand.until_state(victim.id, ReplicaState.DRAINING)
     assert drained.reason == "interruption warning"
+    # EC2 takes it only now: a tick that finds it marked for its end can't have been quicker than the batch.
+    stand.cloud.warn(victim.instance_id, deliver="lost")
     dead_letters = stand.outputs["SignalDeadLetterQueueUrl"]
     stand.eventually(
         lambda: stand.alarm_states(dead_letters) == {"ALARM"}, "the alarm of the dead-letter queue"

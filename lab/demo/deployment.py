@@ -104,7 +104,8 @@ class Deployer:
         )
         self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
         self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
-        self._say(f"cdk deploy: {CONTROL_PLANE_STACK}, and a stack for each of {self._services.replace(',', ', ')}")
+        services = self._services.replace(",", ", ")
+        self._say(f"cdk deploy: {CONTROL_PLANE_STACK}, and a stack for each of {services}")
         outputs = self._deploy_stacks(cdk, env)
         hosts = {
             stack.removeprefix(SERVICE_STACK): values["Endpoint"]

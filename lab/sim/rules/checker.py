@@ -232,13 +232,16 @@ class Checker:
         for row in changes.create:
             if row.replaces is None:
                 continue
-            earlier = self.replacements.get((service, row.replaces))
+            earlier = after.get(self.replacements.get((service, row.replaces), 0))
             # A restored row may be what somebody read before, and be overwritten as if nothing had happened.
-            is_known = service not in self.damaged
-            if is_known and earlier is not None and earlier in after and after[earlier].is_counted:
+            if (
+                earlier is not None
+                and earlier.is_counted
+                and not self.is_damaged(service, time_of(created_at(earlier)) - BLIND_S)
+            ):
                 self.report(
                     Rule.ONE_REPLACEMENT_PER_REPLICA,
-                    f"{row} replaces {row.replaces}, which {earlier} replaces",
+                    f"{row} replaces {row.replaces}, which {earlier.id} replaces",
                 )
             self.replacements[service, row.replaces] = row.id
 

@@ -14,7 +14,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from spotrelay.service import Service, bundle
-from spotrelay.service.files import Bucket, MountMode
+from spotrelay.service.files import Bucket
 from spotrelay.service.registry import ecr_registry
 from stacks.validation import acknowledge
 
@@ -47,7 +47,7 @@ def statements(
         yield iam.PolicyStatement(actions=["s3:GetObject"], resources=[object_arn])
     for mount in service.file_mounts:
         if isinstance(mount.source, Bucket):
-            yield from _bucket_statements(role, mount.source, mount.mode)
+            yield from _bucket_statements(role, mount.source, is_writable=mount.is_writable)
     if service.container is not None and (repository := ecr_registry(service.container)):
         yield iam.PolicyStatement(
             actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
@@ -59,13 +59,14 @@ def statements(
         # Session Manager's actions have the same finding, which is acknowledged beside them.
 
 
-def _bucket_statements(role: iam.Role, bucket: Bucket, mode: MountMode) -> Iterator[iam.PolicyStatement]:
+def _bucket_statements(role: iam.Role, bucket: Bucket, *, is_writable: bool) -> Iterator[iam.PolicyStatement]:
     arn = f"arn:{Stack.of(role).partition}:s3:::{bucket.name}"
     # A prefix may be the key of a single object, too.
     objects = [f"{arn}/{bucket.prefix}", f"{arn}/{bucket.prefix}/*"] if bucket.prefix else [f"{arn}/*"]
     actions = ["s3:GetObject"]
-    if mode is not MountMode.COPY:
-        # New files; Mountpoint, as we start it, neither replaces nor deletes any.
+    if is_writable:
+        # Mountpoint, as we start it, only adds files. The role can replace them, too: Mountpoint sends no
+        # condition with what it writes, so a policy can't ask for one (`s3:if-none-match`).
         actions += ["s3:AbortMultipartUpload", "s3:PutObject"]
     yield iam.PolicyStatement(actions=actions, resources=objects)
     listed = {"StringLike": {"s3:prefix": [bucket.prefix, f"{bucket.prefix}/*"]}} if bucket.prefix else {}

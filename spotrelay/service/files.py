@@ -72,6 +72,13 @@ class FileMount:
     source: Path | Bucket
     """A path of the machine that deploys, or a bucket."""
     mode: MountMode = MountMode.COPY
+    is_writable: bool = False
+    """Whether the service may add files to a mounted bucket."""
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the instances see the bucket itself, and no copy."""
+        return self.mode is not MountMode.COPY
 
 
 class FilesError(ValueError):

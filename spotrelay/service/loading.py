@@ -171,7 +171,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         envs=file.envs,
         secrets=file.secrets,
         workdir=file.workdir,
-        file_mounts=file.file_mounts,
+        file_mounts=file.mounts,
         secret_values=found.secret_values,
         security_groups=tuple(own.security_groups or ()),
         instance_profile=own.instance_profile,

@@ -212,7 +212,7 @@ def needs_aws(service: Service) -> bool:
 def _prepare(service: Service, archive: str) -> Iterator[str]:
     downloads = list(_downloads(service))
     clones = isinstance(service.workdir, GitRepository)
-    mounted = any(mount.mode is not MountMode.COPY for mount in service.file_mounts)
+    mounted = any(mount.is_mounted for mount in service.file_mounts)
     if downloads:
         yield _FETCH
     if clones or mounted or service.container is not None:
@@ -228,7 +228,7 @@ def _downloads(service: Service) -> Iterator[str]:
         yield _download(_UV.replace("{wanted}", _unless("uv", service)), tools.UV, service)
     if tools.needs_conda(service):
         yield _download(_CONDA.replace("{wanted}", _unless("conda", service)), tools.CONDA, service)
-    if any(mount.mode is not MountMode.COPY for mount in service.file_mounts):
+    if any(mount.is_mounted for mount in service.file_mounts):
         yield _download(_MOUNTPOINT, tools.MOUNTPOINT, service)
 
 
@@ -266,7 +266,7 @@ def _files(service: Service, archive: str) -> Iterator[str]:
     copies = [
         (mount, mount.source)
         for mount in service.file_mounts
-        if isinstance(mount.source, Bucket) and mount.mode is MountMode.COPY
+        if isinstance(mount.source, Bucket) and not mount.is_mounted
     ]
     if copies:
         yield _FROM_S3
@@ -276,9 +276,9 @@ def _files(service: Service, archive: str) -> Iterator[str]:
 
 def _mounts(service: Service) -> Iterator[str]:
     for number, mount in enumerate(service.file_mounts):
-        if mount.mode is MountMode.COPY or not isinstance(mount.source, Bucket):
+        if not mount.is_mounted or not isinstance(mount.source, Bucket):
             continue
-        options = ""
+        options = "" if mount.is_writable else " --read-only"
         if mount.source.prefix:
             options += f" --prefix {shlex.quote(mount.source.prefix + '/')}"
         if mount.mode is MountMode.MOUNT_CACHED:
@@ -303,7 +303,7 @@ def _container(service: Service, image: str) -> Iterator[str]:
     yield "shares() {\n"
     yield f'  give ~/{WORK_DIRECTORY} "$home/{WORK_DIRECTORY}"\n'
     for mount in service.file_mounts:
-        share = "give" if mount.mode is MountMode.COPY else "share"
+        share = "share" if mount.is_mounted else "give"
         yield f"  {share} {_path(mount.target)} {_path(mount.target, home='home')}\n"
     yield f"}}\ncreate {shlex.quote(image)}\n"
 

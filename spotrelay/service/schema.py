@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ from spotrelay.service.draft import Dialect
 from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.evidence import BusySection
 from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
-from spotrelay.service.files import FileMount, GitRepository
+from spotrelay.service.files import FileMount, FilesError, GitRepository, target
 from spotrelay.service.requirements import (
     MAX_PORT,
     ZONE,
@@ -287,6 +288,7 @@ class ServiceSection(Fields):
     tls: TlsSection | None = Field(default=None, description="fields (keyfile, certfile)")
 
 
+_A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
 _REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
 
@@ -344,6 +346,9 @@ class SpotRelaySection(Fields):
         default=None, ge=0, le=86_400, description="whole seconds from 0 to 86400"
     )
 
+    writable_mounts: Annotated[list[str] | None, BeforeValidator(parse_names(r"\S.*", _A_TARGET))] = Field(
+        default=None, description="a list of targets of file_mounts, such as [/results]"
+    )
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")
@@ -431,6 +436,12 @@ class ServiceFile(Fields):
         return 1 if self.service.replicas is None else self.service.replicas
 
     @property
+    def mounts(self) -> tuple[FileMount, ...]:
+        """`file_mounts`, with who of them is writable."""
+        writable = {target(name) for name in self.spotrelay.writable_mounts or ()}
+        return tuple(replace(mount, is_writable=mount.target in writable) for mount in self.file_mounts)
+
+    @property
     def port(self) -> int:
         """The one that serves. `resources.port_findings` tells where there is none."""
         ports = self.resources.ports
@@ -469,6 +480,23 @@ class ServiceFile(Fields):
                 " with post_data tells that they are up: add one, or say rolling"
             )
             raise rejected(Finding(("spotrelay", "on_update"), message))
+        return self
+
+    @model_validator(mode="after")
+    def _writable_is_what_is_mounted(self) -> ServiceFile:
+        mounted = [mount.target for mount in self.file_mounts if mount.is_mounted]
+        findings = []
+        for index, name in enumerate(self.spotrelay.writable_mounts or ()):
+            try:
+                is_mounted = target(name) in mounted
+            except FilesError:
+                is_mounted = False
+            if not is_mounted:
+                there = ", ".join(mounted) or "none"
+                message = f"expected {_A_TARGET}, got {shown(name)}: there are {there}"
+                findings.append(Finding(("spotrelay", "writable_mounts", index), message))
+        if findings:
+            raise rejected(*findings)
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Any
 
 from spotrelay.service.document import Location
 from spotrelay.service.draft import SECTION, Dialect, Draft
+from spotrelay.service.files import MountMode
 from spotrelay.service.limits import BALANCER_TIMEOUT_S, LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
 
 _PROBE: Location = ("service", "readiness_probe")
@@ -50,6 +51,7 @@ def translate(draft: Draft) -> None:
     if draft.dialect is Dialect.SKYSERVE:
         _purchase(draft)
         _health(draft)
+        _mounts(draft)
 
 
 def _load_balancer(draft: Draft) -> None:
@@ -165,6 +167,17 @@ def _health(draft: Draft) -> None:
             " status from 200 to 499 in answer to GET / for healthy. Name a better path in"
             " spotrelay.health_check",
         )
+
+
+def _mounts(draft: Draft) -> None:
+    mounts = draft.values.get("file_mounts")
+    for name, entry in mounts.items() if isinstance(mounts, dict) else ():
+        if isinstance(entry, dict) and str(entry.get("mode", MountMode.MOUNT)).upper() != MountMode.COPY:
+            draft.note(
+                ("file_mounts", name),
+                "is mounted read-only, so that one replica can't change what the others load. Where the"
+                f" service writes files, add `spotrelay: {{writable_mounts: [{name}]}}`",
+            )
 
 
 def _alternatives(resources: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -66,6 +66,15 @@ def scored(own: str = "move_on_score: true", more: str = "") -> str:
     return changed(f"{PORTS}\n", f"{PORTS}\n{more}") + f"spotrelay: {{{own}}}\n"
 
 
+MOUNTED = "a target of file_mounts where a bucket is mounted, such as /results"
+
+
+def writable(target: str) -> str:
+    """A service that mounts /a, copies to /b, and would write to a target."""
+    mounts = "file_mounts: {/a: {source: s3://data}, /b: s3://data}\n"
+    return f"{GOOD}{mounts}spotrelay: {{writable_mounts: [{target}]}}\n"
+
+
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
@@ -279,6 +288,14 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         standby("1, standby_hibernate: true"),
         "9:25: spotrelay.standby_hibernate: unknown field: EC2 hibernates no instance type that has an "
         "accelerator: a standby is stopped, and keeps its disk; remove it",
+    ),
+    "a writable mount of what is copied": (
+        writable("/b"),
+        f"9:31: spotrelay.writable_mounts[0]: expected {MOUNTED}, got '/b': there are /a",
+    ),
+    "a writable mount of everything": (
+        writable("/"),
+        f"9:31: spotrelay.writable_mounts[0]: expected {MOUNTED}, got '/': there are /a",
     ),
     "a capacity reservation in no group": (
         reserved("cr-0123456789abcdef0"),

@@ -412,10 +412,10 @@ def test_a_prefix_with_nothing_is_an_error(instance: Instance, sky: Any) -> None
 
 
 def test_buckets_are_mounted_at_each_start(instance: Instance, sky: Any) -> None:
-    """Mountpoint runs in a unit of its own, with prefix and cache; what is mounted already stays."""
+    """Mountpoint runs in a unit of its own, read-only unless asked; what is mounted already stays."""
     mounts = (
         FileMount(f"{instance.root}/a", Bucket("models", "llama/8b"), MountMode.MOUNT),
-        FileMount("~/b", Bucket("data"), MountMode.MOUNT_CACHED),
+        FileMount("~/b", Bucket("data"), MountMode.MOUNT_CACHED, is_writable=True),
     )
     chat = sky("true", setup="true", file_mounts=mounts)
     instance.start(chat)
@@ -426,7 +426,7 @@ def test_buckets_are_mounted_at_each_start(instance: Instance, sky: Any) -> None
         == runs[2:]
         == [
             f"--quiet --collect --unit spotrelay-mount-0 {program} models {instance.root}/a --allow-other"
-            " --prefix llama/8b/",
+            " --read-only --prefix llama/8b/",
             f"--quiet --collect --unit spotrelay-mount-1 {program} data {instance.home}/b --allow-other"
             f" --cache {instance.directory}/cache/1",
         ]

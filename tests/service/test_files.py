@@ -25,6 +25,7 @@ from spotrelay.service.file_fields import (
 from spotrelay.service.files import Bucket, FileMount, FilesError, GitRepository, MountMode, bucket, target
 from spotrelay.service.registry import ecr_registry
 from spotrelay.service.requirements import FINDINGS, Finding
+from tests.service.conftest import GOOD, Loader
 
 
 def names(directory: Path) -> set[str]:
@@ -190,6 +191,21 @@ def test_file_mounts_mean_what_they_mean_in_skyserve(tmp_path: Path, monkeypatch
         FileMount("/cached", Bucket("other"), MountMode.MOUNT_CACHED),
         FileMount("/copied", tmp_path / "data"),
     )
+
+
+def test_a_mount_is_read_only_unless_the_file_says_otherwise(service: Loader) -> None:
+    """Its target is named as in `file_mounts`, or in another way that means the same."""
+    chat = service(
+        GOOD
+        + "file_mounts: {/a: {source: s3://aaa}, /b/: {source: s3://bbb}, results: {source: s3://ccc}, /d: s3://ddd}\n"
+        "spotrelay: {writable_mounts: [/b, results/]}\n"
+    )
+    assert {mount.target: mount.is_writable for mount in chat.file_mounts} == {
+        "/a": False,
+        "/b": True,
+        "~/sky_workdir/results": True,
+        "/d": False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,15 @@ def test_the_balancers_words(tmp_path: Path) -> None:
     assert "service.tls" not in notices(named)
 
 
+def test_a_mount_is_read_only_and_says_so(tmp_path: Path) -> None:
+    """In SkyServe it is writable; what is copied, or named as writable, says nothing."""
+    text = THEIRS + "file_mounts: {/out: {source: s3://data}, /in: {source: s3://data, mode: copy}}\n"
+    told = notices(loaded(tmp_path, text))
+    assert "add `spotrelay: {writable_mounts: [/out]}`" in told["file_mounts./out"]
+    assert "file_mounts./in" not in told
+    assert notices(loaded(tmp_path, text + "spotrelay: {writable_mounts: [/out]}\n")) == {}
+
+
 def test_names_are_substituted_everywhere_and_unknown_ones_stay(tmp_path: Path) -> None:
     """As in SkyServe: the path, too; a dollar sign stands for itself, twice for two."""
     text = THEIRS.replace(

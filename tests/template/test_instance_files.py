@@ -96,10 +96,11 @@ def test_another_file_is_another_version_and_the_same_files_are_none(
 
 
 def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Path) -> None:
-    """Below its prefix alone; a mount may add files there, a copy may not; nothing may be deleted."""
+    """Below its prefix alone; a writable mount may write there, no other may; nothing may be deleted."""
     mounts = (
         FileMount("/a", Bucket("models", "llama/8b")),
-        FileMount("/b", Bucket("data"), MountMode.MOUNT),
+        FileMount("/b", Bucket("data"), MountMode.MOUNT, is_writable=True),
+        FileMount("/c", Bucket("weights"), MountMode.MOUNT),
     )
     template = synthesized(tmp_path / "out", replace(service, file_mounts=mounts))
     role = template.id_with("AWS::IAM::Role", "Instances")
@@ -114,6 +115,8 @@ def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Pa
         (["s3:ListBucket"], [f"{S3}models"], below),
         (["s3:GetObject", "s3:AbortMultipartUpload", "s3:PutObject"], [f"{S3}data/*"], None),
         (["s3:ListBucket"], [f"{S3}data"], None),
+        (["s3:GetObject"], [f"{S3}weights/*"], None),
+        (["s3:ListBucket"], [f"{S3}weights"], None),
     ]
 
 

@@ -6,6 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from aws_cdk import AssetHashType, Stack
@@ -19,8 +20,22 @@ from spotrelay.service.registry import ecr_registry
 from stacks.validation import acknowledge
 
 
-def archive(scope: Construct, id_: str, service: Service) -> s3_assets.Asset | None:
-    """The archive as an asset; None for a service that needs no file of this machine.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The archive of a service's files in the bootstrap bucket."""
+
+    asset: s3_assets.Asset
+    sha256: str
+    """See `bundle.write`. The asset's own hash is the CDK's, which hashes this one once more."""
+
+    @property
+    def archive(self) -> bundle.Archive:
+        """How an instance fetches it."""
+        return bundle.Archive(self.asset.s3_object_url, self.sha256)
+
+
+def archive(scope: Construct, id_: str, service: Service) -> Files | None:
+    """The archive; None for a service that needs no file of this machine.
 
     Raises:
         FilesError: a file went, or can't be read any more, since the service file was loaded.
@@ -32,19 +47,23 @@ def archive(scope: Construct, id_: str, service: Service) -> s3_assets.Asset | N
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     file = Path(directory) / f"{service.name}.tar.gz"
     files_hash = bundle.write(service, file)
-    return s3_assets.Asset(
+    asset = s3_assets.Asset(
         scope, id_, path=str(file), asset_hash=files_hash, asset_hash_type=AssetHashType.CUSTOM
     )
+    return Files(asset, files_hash)
 
 
-def statements(
-    role: iam.Role, service: Service, files: s3_assets.Asset | None
-) -> Iterator[iam.PolicyStatement]:
+def statements(role: iam.Role, service: Service, files: Files | None) -> Iterator[iam.PolicyStatement]:
     """What the instances' role may read and write for the service's files and its container, and no more."""
     partition = Stack.of(role).partition
     if files is not None:
-        object_arn = f"arn:{partition}:s3:::{files.s3_bucket_name}/{files.s3_object_key}"
-        yield iam.PolicyStatement(actions=["s3:GetObject"], resources=[object_arn])
+        asset = files.asset
+        yield iam.PolicyStatement(
+            actions=["s3:GetObject"],
+            resources=[f"arn:{partition}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"],
+            # The bucket's name can be guessed: once it is deleted, somebody else may make one of that name.
+            conditions={"StringEquals": {"aws:ResourceAccount": Stack.of(role).account}},
+        )
     for mount in service.file_mounts:
         if isinstance(mount.source, Bucket):
             yield from _bucket_statements(role, mount.source, is_writable=mount.is_writable)

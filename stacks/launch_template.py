@@ -5,7 +5,6 @@ from __future__ import annotations
 from aws_cdk import Aws, CfnMapping, CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
@@ -13,7 +12,7 @@ from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_name
 from spotrelay.core.spec import LaunchTemplate
 from spotrelay.service import Service, gpu, user_data
 from stacks.entrance import Entrance
-from stacks.instance_files import archive, statements
+from stacks.instance_files import Files, archive, statements
 from stacks.network import Network
 from stacks.prober import ProberFunction
 from stacks.validation import acknowledge
@@ -163,7 +162,7 @@ class InstanceTemplate(Construct):
             )
         return [security_group.security_group_id, *given]
 
-    def _profile_arn(self, service: Service, files: s3_assets.Asset | None) -> str:
+    def _profile_arn(self, service: Service, files: Files | None) -> str:
         if service.instance_profile is not None:
             return service.instance_profile.arn
         profile = iam.InstanceProfile(
@@ -182,7 +181,7 @@ class InstanceTemplate(Construct):
             self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
         )
 
-    def _role(self, service: Service, files: s3_assets.Asset | None) -> iam.Role:
+    def _role(self, service: Service, files: Files | None) -> iam.Role:
         role = iam.Role(
             self,
             "Role",
@@ -239,7 +238,7 @@ def _targeting(
     )
 
 
-def _user_data(service: Service, region: str, files: s3_assets.Asset | None) -> str:
+def _user_data(service: Service, region: str, files: Files | None) -> str:
     if files is None:
         return user_data(service, region)
-    return user_data(service, region, files.s3_object_url)
+    return user_data(service, region, files.archive)

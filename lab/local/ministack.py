@@ -17,8 +17,8 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `eventbridge._put_events`, which takes entries and calls that EventBridge refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
-- `iam_evaluator.enforce`, which IAM's every decision passes, and the condition keys of DynamoDB, which lack
-  one, and of EventBridge, which lack all;
+- `iam_evaluator.enforce`, which IAM's every decision passes, and the condition keys: those of DynamoDB lack
+  one, those of EventBridge all, and nothing says whose a resource is;
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
@@ -659,6 +659,21 @@ class MiniStack:
 
         actions.dynamodb_service_context = context
         actions.dynamodb_transaction_checks = checks
+        evaluator.enforce = enforced
+
+    def name_resource_accounts(self) -> None:
+        """Give IAM `aws:ResourceAccount`, whose a resource is: MiniStack's stores are each one account's."""
+        responses: Any = self._core["responses"]
+        evaluator: Any = self._core["iam_evaluator"]
+        enforce = evaluator.enforce
+
+        def enforced(
+            key: str, action: str, service: str, region: str, resource_arn: str = "*",
+            service_context: JsonObject | None = None,
+        ) -> Any:  # fmt: skip
+            given = {"aws:ResourceAccount": responses.get_account_id(), **(service_context or {})}
+            return enforce(key, action, service, region, resource_arn, given)
+
         evaluator.enforce = enforced
 
     def name_event_sources(self) -> None:

@@ -118,6 +118,7 @@ async def _run(
     ministack.keep_whole_logs()
     ministack.name_leading_keys()
     ministack.name_event_sources()
+    ministack.name_resource_accounts()
     ministack.ask_resource_policies()
     wire.warm_up()
     network, port = options.network, listener.getsockname()[1]

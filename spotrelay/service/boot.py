@@ -17,6 +17,7 @@ import re
 import shlex
 
 from spotrelay.service import tools
+from spotrelay.service.bundle import Archive
 from spotrelay.service.files import WORK_DIRECTORY
 from spotrelay.service.model import Service
 from spotrelay.service.prepare import CONTAINER, aws_script, mount_script, prepare_script
@@ -132,10 +133,10 @@ def has_sky_shell(service: Service) -> bool:
     )
 
 
-def scripts(service: Service, region: str, archive: str, environment: tuple[str, ...]) -> dict[str, str]:
+def scripts(service: Service, region: str, archive: Archive, environment: tuple[str, ...]) -> dict[str, str]:
     """Every script of the service's instances by its path below /opt/spotrelay.
 
-    `archive` is the s3:// address of the service's files, if it has any; `environment` the names of all
+    `archive` is the service's files, if it has any; `environment` the names of all
     variables in service.env. Both `archive` and `region` may hold CDK tokens.
     """
     before = {

@@ -50,6 +50,19 @@ def is_needed(service: Service) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What an instance fetches the service's files by. Both may be CDK tokens."""
+
+    url: str
+    """An s3:// address."""
+    sha256: str
+    """Of the tar in it: see `write`."""
+
+
+LONGEST_ARCHIVE = Archive(f"s3://{'b' * 63}/{'0' * 64}.tar.gz", "0" * 64)
+
+
 def members(source: Path, name: str) -> Iterator[Member]:
     """A file, or a directory without what its ignore files leave out, under a name of its own.
 

@@ -80,8 +80,10 @@ fi
 """
 
 _UNPACK = """\
-unpack() {  # the archive with the service's files
+unpack() {  # the archive with the service's files, the hash of the tar in it
   aws s3 cp --only-show-errors "$1" files.tar.gz || die "can't fetch $1"
+  # Whoever may write to the bucket can put something else there.
+  [ "$(gzip -dc files.tar.gz | sha256sum)" = "$2  -" ] || die "$1 isn't what was deployed: deploy again"
   rm -rf files
   mkdir files
   tar -xzf files.tar.gz -C files
@@ -179,7 +181,7 @@ give() {  # the same, and whoever the container runs as may write
 """
 
 
-def prepare_script(service: Service, region: str, archive: str) -> str | None:
+def prepare_script(service: Service, region: str, archive: bundle.Archive) -> str | None:
     """Tools, files and the container, until that has succeeded once; None for a service that needs none."""
     text = "".join(_prepare(service, archive))
     if not text:
@@ -209,7 +211,7 @@ def needs_aws(service: Service) -> bool:
     return bool(service.secrets) or bundle.is_needed(service) or copied or is_ecr
 
 
-def _prepare(service: Service, archive: str) -> Iterator[str]:
+def _prepare(service: Service, archive: bundle.Archive) -> Iterator[str]:
     downloads = list(_downloads(service))
     clones = isinstance(service.workdir, GitRepository)
     mounted = any(mount.is_mounted for mount in service.file_mounts)
@@ -242,10 +244,10 @@ def _download(text: str, found: Mapping[str, tools.Download], service: Service) 
     return text.replace("{url}", download.url).replace("{sha256}", download.sha256)
 
 
-def _files(service: Service, archive: str) -> Iterator[str]:
+def _files(service: Service, archive: bundle.Archive) -> Iterator[str]:
     if bundle.is_needed(service):
         yield _UNPACK
-        yield f"unpack {shlex.quote(archive)}\n"
+        yield f"unpack {shlex.quote(archive.url)} {archive.sha256}\n"
     local = [
         (number, mount) for number, mount in enumerate(service.file_mounts) if isinstance(mount.source, Path)
     ]

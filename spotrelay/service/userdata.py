@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
 from spotrelay.service import boot, console, envfile, gpu
+from spotrelay.service.bundle import LONGEST_ARCHIVE, Archive
 from spotrelay.service.model import Service
 
 HOME = "/opt/spotrelay"
@@ -27,7 +28,6 @@ MAX_BYTES = 16_384
 LONGEST_REGION = "xx-northeast-99"
 """Stands for a region whose name isn't known yet, and is no shorter than any."""
 
-LONGEST_ARCHIVE = f"s3://{'b' * 63}/{'0' * 64}.tar.gz"
 """Stands for the address of the service's files, which isn't known before they are packed."""
 
 _UNIT = """\
@@ -63,10 +63,10 @@ _NOT_LITERAL = re.compile(
 """What no literal block may hold (control characters, U+FEFF), and what YAML 1.1 takes for a line break."""
 
 
-def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> str:
+def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE) -> str:
     """The cloud-config of a service's instances.
 
-    `region` and `archive`, the address of the service's files if it has any (`bundle.is_needed`), may hold
+    `region` and `archive`, the service's files if it has any (`bundle.is_needed`), may hold
     CDK tokens: they are put in as they are, and never wrapped or escaped. The result must not be encoded
     before CDK has resolved it (use `Fn.base64`).
     """

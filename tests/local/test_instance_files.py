@@ -11,7 +11,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from botocore.exceptions import ClientError
 
+from lab.local.environment import ACCOUNT
 from spotrelay.service import Service, bundle, load, user_data
 from spotrelay.service.files import Bucket, FileMount
 from tests.local.conftest import Aws, Ground, eventually
@@ -45,7 +47,7 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     aws = ground.aws
     for bucket in ("assets", "models"):
         aws.client("s3").create_bucket(Bucket=bucket)
-    bundle.write(service, archive)
+    sha256 = bundle.write(service, archive)
     aws.client("s3").upload_file(str(archive), "assets", "files.tar.gz")
     aws.client("s3").put_object(Bucket="models", Key="llama/8b/weights", Body=b"0.1 0.2")
     aws.client("ssm").put_parameter(Name="/chat/token", Value="hush", Type="String", Overwrite=True)
@@ -56,7 +58,7 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy)
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
-    text = user_data(service, "us-east-1", "s3://assets/files.tar.gz")
+    text = user_data(service, "us-east-1", bundle.Archive("s3://assets/files.tar.gz", sha256))
     template = aws.ec2.create_launch_template(
         LaunchTemplateName=name,
         LaunchTemplateData={
@@ -84,9 +86,10 @@ def get(address: str, path: str) -> str | None:
         return None
 
 
-def allow(action: str, resource: str) -> dict[str, Any]:
-    """A statement of the instance's role."""
-    return {"Effect": "Allow", "Action": action, "Resource": resource}
+def allow(action: str, resource: str, account: str = ACCOUNT) -> dict[str, Any]:
+    """A statement of the instance's role, for what this account has."""
+    owned = {"StringEquals": {"aws:ResourceAccount": account}}
+    return {"Effect": "Allow", "Action": action, "Resource": resource, "Condition": owned}
 
 
 def test_a_service_with_a_work_directory_serves(ground: Ground, service: Service, tmp_path: Path) -> None:
@@ -103,3 +106,16 @@ def test_a_service_with_a_work_directory_serves(ground: Ground, service: Service
     assert eventually(lambda: get(address, ""), "it serves") == "from the work directory"
     assert get(address, "weights") == "0.1 0.2"
     assert get(address, "told") == f"hush {address} 1\n"
+
+
+def test_a_bucket_of_another_account_is_not_read(ground: Ground) -> None:
+    """A role that may read what its own account has is refused elsewhere: who owns a bucket is asked."""
+    ground.aws.client("s3").create_bucket(Bucket="owned")
+    ground.aws.client("s3").put_object(Bucket="owned", Key="files.tar.gz", Body=b"")
+    at = "arn:aws:s3:::owned/files.tar.gz"
+    ours, theirs = (
+        ground.aws.assume(allow("s3:GetObject", at, account)).client("s3") for account in (ACCOUNT, "1" * 12)
+    )
+    assert ours.get_object(Bucket="owned", Key="files.tar.gz")["ContentLength"] == 0
+    with pytest.raises(ClientError, match="AccessDenied"):
+        theirs.get_object(Bucket="owned", Key="files.tar.gz")

@@ -24,7 +24,7 @@ from .test_userdata import config
 
 ROOT = Path(__file__).parents[2]
 
-ARCHIVE = "s3://assets/files.tar.gz"
+ARCHIVE = bundle.Archive("s3://assets/files.tar.gz", "0" * 64)
 
 # Ubuntu's, for root: it ends at once in a shell without a prompt.
 BASHRC = '[ -z "$PS1" ] && return\nexport FROM_BASHRC=yes\n'
@@ -83,9 +83,10 @@ class Instance:
 
     def boot(self, service: Service) -> dict[str, str]:
         """Write what cloud-init would; the variables of service.env."""
+        archive = ARCHIVE
         if bundle.is_needed(service):
-            bundle.write(service, self.served / "files.tar.gz")
-        for entry in config(user_data(service, "eu-west-1", ARCHIVE))["write_files"]:
+            archive = replace(ARCHIVE, sha256=bundle.write(service, self.served / "files.tar.gz"))
+        for entry in config(user_data(service, "eu-west-1", archive))["write_files"]:
             if entry["path"].startswith("/opt/spotrelay/"):
                 file = self.directory / entry["path"].removeprefix("/opt/spotrelay/")
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -349,7 +350,20 @@ def test_a_work_directory_is_unpacked_once(instance: Instance, sky: Any, tmp_pat
     assert instance.start(chat) == "data\nchanged\n"
     assert instance.run("run.sh", PORT="8081").stdout == "data\nchanged\n"
     assert instance.run("setup.sh").returncode == 0, "as after a set-up that failed"
-    assert instance.calls("aws") == [f"s3 cp --only-show-errors {ARCHIVE} files.tar.gz"]
+    assert instance.calls("aws") == [f"s3 cp --only-show-errors {ARCHIVE.url} files.tar.gz"]
+    assert not (instance.directory / "files").exists()
+
+
+def test_an_archive_that_was_exchanged_is_not_unpacked(instance: Instance, sky: Any, tmp_path: Path) -> None:
+    """Whoever can write to the bucket gets no script of theirs run: the user data knows what was packed."""
+    for name, text in (("ours", "echo ours"), ("theirs", "echo theirs")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "serve.sh").write_text(text)
+    instance.boot(sky("bash serve.sh", setup="true", workdir=tmp_path / "ours"))
+    bundle.write(sky("true", workdir=tmp_path / "theirs"), instance.served / "files.tar.gz")
+    done = instance.run("setup.sh")
+    assert done.returncode == 1
+    assert f"{ARCHIVE.url} isn't what was deployed" in done.stderr
     assert not (instance.directory / "files").exists()
 
 

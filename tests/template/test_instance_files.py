@@ -80,7 +80,8 @@ def test_a_work_directory_is_an_asset_that_only_its_instances_read(
     files = json.loads((out / "Chosen.assets.json").read_text())["files"]
     keys = [d["objectKey"] for f in files.values() if f["source"]["path"] == asset.name
             for d in f["destinations"].values()]  # fmt: skip
-    assert granted(template) == {("s3:GetObject",): ([f"{S3}{ASSETS}/{keys[0]}"], None)}
+    owned = {"StringEquals": {"aws:ResourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert granted(template) == {("s3:GetObject",): ([f"{S3}{ASSETS}/{keys[0]}"], owned)}
     assert f"unpack 's3://{ASSETS}/{keys[0]}'" in user_data_of(template)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -13,7 +15,7 @@ from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, Where
 
 PORT = 8765
-"""The same each time, so that an open tab finds it again."""
+"""The same each time, so that it can be forwarded."""
 
 
 def ui(
@@ -31,7 +33,8 @@ def ui(
 ) -> None:
     """Show the fleet on a local page, live: replicas, timeline, losses, prices, scores, cost.
 
-    The page is read-only, and only this machine can open it. It asks AWS only while a browser shows it.
+    The page is read-only, and opens on this machine alone, by the address that is printed. It asks AWS only
+    while a browser shows it.
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.page import server
@@ -52,13 +55,21 @@ def ui(
             raise CommandError(
                 f"--port {port}: {error.strerror}: choose another, or 0 for any free one"
             ) from error
-        address = f"http://{server.ADDRESS}:{socket.getsockname()[1]}/"
-        typer.echo(f"{address} shows {name or 'all services'} in {plane.region}, until Ctrl-C")
-        sys.stdout.flush()  # whoever started this may read it through a pipe
-        if not is_browser_left and has_desktop():
-            webbrowser.open(address)
-        with Poller(source, explain) as poller:
-            server.run(Site(poller, plane.region, name).app(), socket)
+        with Poller(source, explain) as poller, TemporaryDirectory(prefix="spotrelay-ui-") as own:
+            site = Site(poller, plane.region, name)
+            address = f"http://{server.ADDRESS}:{socket.getsockname()[1]}/{site.token}/"
+            typer.echo(f"{address} shows {name or 'all services'} in {plane.region}, until Ctrl-C")
+            sys.stdout.flush()  # whoever started this may read it through a pipe
+            if not is_browser_left and has_desktop():
+                webbrowser.open(forward(Path(own), address).as_uri())
+            server.run(site.app(), socket)
+
+
+def forward(directory: Path, address: str) -> Path:
+    """A page that leads to the address: everybody can read a browser's command line, which names the page."""
+    file = directory / "spotrelay.html"
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+    return file
 
 
 def has_desktop() -> bool:

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
 
+from spotrelay.cli.ui import forward
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -84,18 +85,22 @@ class Desk:
             monotonic_s=lambda: (self.at - NOW).total_seconds(),
             now=lambda: self.at,
         )
-        self._app = Site(self.poller, "us-east-1", only, lambda: self.at, first_look_s=0).app()
+        self.use(Site(self.poller, "us-east-1", only, lambda: self.at, first_look_s=0))
 
-    def use(self, app: ASGIApp) -> None:
-        """Ask this application from now on."""
-        self._app = app
+    def use(self, site: Site) -> None:
+        """Ask this one from now on."""
+        self.at_token, self._app = f"/{site.token}", site.app()
 
     def after(self, seconds: float) -> None:
         """Some time later."""
         self.at += timedelta(seconds=seconds)
 
     def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
-        """What the application answers."""
+        """What the application answers to somebody who knows the address."""
+        return self.ask_at(self.at_token + path, method, host)
+
+    def ask_at(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+        """What it answers at exactly this path."""
         return asyncio.run(self._ask(path, method, host))
 
     async def _ask(self, path: str, method: str, host: str) -> Answer:
@@ -164,6 +169,24 @@ def test_another_host_name_gets_nothing(path: str, host: str) -> None:
 def test_this_machine_gets_the_page(host: str) -> None:
     """By either name of the loopback, with a port or without."""
     assert shown(FakeSource()).ask("/services/chat", host=host).status == 200
+
+
+@pytest.mark.parametrize("told", ["", "/", "/x", "/%", "/ü"])
+@pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices"])
+def test_another_user_of_the_machine_gets_nothing(path: str, told: str) -> None:
+    """Without the token, or with another one, any path is refused, with what to open instead."""
+    desk = shown(FakeSource())
+    answer = desk.ask_at(told + path)
+    assert (answer.status, "spotrelay ui" in answer.text) == (403, True)
+    assert "READY" not in answer.text
+    assert desk.ask_at(desk.at_token).status == 200
+
+
+def test_no_two_pages_have_one_address() -> None:
+    """The token is new each time, and too long to be tried."""
+    first, second = Desk(FakeSource()).at_token, Desk(FakeSource()).at_token
+    assert first != second
+    assert min(len(first), len(second)) > 40
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -282,16 +305,17 @@ def test_a_page_comes_with_the_first_look() -> None:
     poller = Poller(source, str)
     with poller:
         desk = Desk(source)
-        desk.use(Site(poller, "us-east-1").app())
+        desk.use(Site(poller, "us-east-1"))
         for path in ("/", "/services/chat"):
             assert "Reading…" not in desk.ask(path).text.split("chart")[0]
-        assert 'href="/services/chat"' in desk.ask("/").text
+        assert f'href="{desk.at_token}/services/chat"' in desk.ask("/").text
 
 
 def test_a_page_of_one_service_opens_with_it() -> None:
     """The front page of `spotrelay ui NAME` is the service's."""
-    answer = Desk(FakeSource(), "chat").ask("/")
-    assert (answer.status, answer.headers["location"]) == (307, "/services/chat")
+    desk = Desk(FakeSource(), "chat")
+    answer = desk.ask("/")
+    assert (answer.status, answer.headers["location"]) == (307, f"{desk.at_token}/services/chat")
 
 
 def test_the_picture_is_of_the_last_hour() -> None:
@@ -323,3 +347,11 @@ def test_the_chart_has_each_pool_at_each_time() -> None:
     assert len(found["times"]) == 4
     assert found["pools"] == [{"name": "us-east-1a/g5.xlarge", "usd": [0.3, 0.3, 0.4, 0.4]}]
     assert found["on_demand"] == [{"name": "g5.xlarge on demand", "usd": 1.0}]
+
+
+def test_a_browser_is_given_a_page_that_leads_to_the_address(tmp_path: Path) -> None:
+    """What it is started with doesn't hold the token: every user of the machine can read that."""
+    address = "http://127.0.0.1:8765/t0ken/"
+    page = forward(tmp_path, address)
+    assert f"url={address}" in page.read_text()
+    assert "t0ken" not in page.as_uri()

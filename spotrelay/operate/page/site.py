@@ -1,9 +1,10 @@
-"""The page as an ASGI application. It answers GET only, to browsers of this machine only, and runs no inline
-script."""
+"""The page as an ASGI application. It answers GET only, to browsers of this machine that know its address
+only, and runs no inline script."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -125,6 +126,8 @@ class Site:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         first_look_s: float = FIRST_LOOK_S,
     ) -> None:
+        self.token = secrets.token_urlsafe()
+        """What each address begins with. Other users of the machine can reach the port, and don't know it."""
         self._poller = poller
         self._region = region
         self._only = only
@@ -147,6 +150,7 @@ class Site:
             "OLD_S": OLD_S,
             "MOST_POOLS": MOST_POOLS,
             "SCORES": SCORE_SAMPLES,
+            "AT": f"/{self.token}",
         }
 
     def app(self) -> ASGIApp:
@@ -161,12 +165,16 @@ class Site:
                 Route("/services/{name}/prices", self._prices),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
-            middleware=[Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))],
+            middleware=[
+                Middleware(_Headers),
+                Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)),
+                Middleware(_Token, token=self.token),
+            ],
         )
 
     async def _fleet(self, _: Request) -> Response:
         if self._only:
-            return RedirectResponse(f"/services/{self._only}")
+            return RedirectResponse(f"/{self.token}/services/{self._only}")
         await self._first_look(None)
         return self._html("fleet.html", **self._of_fleet())
 
@@ -246,3 +254,22 @@ class _Headers:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+class _Token:
+    """Lets through what begins with the token, without it."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "http":
+            told, _, path = scope["path"].removeprefix("/").partition("/")
+            if not secrets.compare_digest(told.encode(), self._token.encode()):
+                answer = PlainTextResponse("Open the address that `spotrelay ui` has printed.\n", 403)
+                await answer(scope, receive, send)
+                return
+            scope = {**scope, "path": f"/{path}"}
+        await self._app(scope, receive, send)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,9 +112,12 @@ def test_kill_cuts(tmp_path: Path) -> None:
 
 def test_nobody_there() -> None:
     """Without a server every request fails, with the reason, and none is sent twice."""
-    with Load(f"http://{free_address()}:8081", ["demo.example"], concurrency=2) as load:
-        wait_until(lambda: load.snapshot().failed >= 2, "requests fail")
-        total = load.stop(PATIENCE_S)
+    with socket.socket() as silent:
+        silent.bind((free_address(), 0))  # so that no server of another test gets this port
+        address, port = silent.getsockname()
+        with Load(f"http://{address}:{port}", ["demo.example"], concurrency=2) as load:
+            wait_until(lambda: load.snapshot().failed >= 2, "requests fail")
+            total = load.stop(PATIENCE_S)
     assert total.sent == total.failed
     assert total.failures[0].status == 0
     assert "ClientConnectorError" in total.failures[0].error

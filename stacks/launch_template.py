@@ -67,8 +67,8 @@ class InstanceTemplate(Construct):
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_endpoint="enabled",
                     http_tokens="required",
-                    # None for containers with a network of their own: what the role gives, the service's
-                    # secrets, run.sh hands on.
+                    # No credentials for containers with a network of their own. A service's container has
+                    # the host's, and with it the role: see docs/security.md.
                     http_put_response_hop_limit=1,
                 ),
                 block_device_mappings=[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -50,11 +50,28 @@ class ProberFunction(Construct):
             "AwsSolutions-IAM5[Resource::*]",
             "Lambda makes the function's network interfaces with this role, and insists on these rights.",
         )
+        # By name, so that the control plane may be allowed to call the probers and no other function.
+        name = prober_function(service.name)
+        arn = Stack.of(self).format_arn(
+            service="lambda",
+            resource="function",
+            resource_name=name,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        role.add_to_policy(
+            # Lambda itself needs them. The function's code, which reads what replicas send, does not:
+            # https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=list(NETWORK_INTERFACE_ACTIONS),
+                resources=["*"],
+                conditions={"ArnEquals": {"lambda:SourceFunctionArn": arn}},
+            )
+        )
         function = lambda_.Function(
             self,
             "Function",
-            # By name, so that the control plane may be allowed to call the probers and no other function.
-            function_name=prober_function(service.name),
+            function_name=name,
             runtime=RUNTIME,
             architecture=ARCHITECTURE,
             code=functions_code(),

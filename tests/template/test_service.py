@@ -205,6 +205,18 @@ def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_n
     assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(0, 65_535)]
 
 
+def test_the_probers_own_code_may_do_nothing_to_networks(service_stack: Template, service_name: str) -> None:
+    """Lambda manages its interfaces with the role; what the role grants for that is denied to the code."""
+    role = refers_to(function(service_stack, "probe")["Role"])
+    found = [s for s in service_stack.statements(role) if "ec2:" in str(s["Action"])]
+    allowed = next(s for s in found if s["Effect"] == "Allow")
+    denied = next(s for s in found if s["Effect"] == "Deny")
+    assert (denied["Action"], denied["Resource"]) == (allowed["Action"], "*")
+    arn = denied["Condition"]["ArnEquals"]["lambda:SourceFunctionArn"]
+    assert flat(arn).endswith(f":function:{prober_function(service_name)}")
+    assert "*" not in flat(arn)
+
+
 def test_the_prober_answers_before_nobody_waits_for_it(service_stack: Template) -> None:
     """The longest probe of a service file, then its function's time-out, then the controller's patience."""
     patience: int = vars(PROBING)["read_timeout"]  # botocore's types don't know it

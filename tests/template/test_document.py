@@ -84,7 +84,7 @@ FILE: dict[str, Any] = {
     "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
     "secrets": {"API_KEY": "/tuned/api-key"},
     "workdir": {"url": "https://github.com/me/chat", "ref": "main"},
-    "file_mounts": {"/models": "s3://models/llama"},
+    "file_mounts": {"/models": "s3://models/llama", "/results": {"source": "s3://results"}},
     "setup": HOSTILE,
     "run": f"serve {HOSTILE}",
 }
@@ -121,6 +121,7 @@ BRIDGED: dict[str, Any] = {
         "capacity_reservations": GROUP,
         "rebalance_cost": "20%",
         "move_on_score": True,
+        "writable_mounts": ["/results"],
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""

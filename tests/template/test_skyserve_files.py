@@ -165,7 +165,7 @@ EXPECTED = {
         wants=_wants("A10G"),
         families=A10G,
         envs={"BUCKET": "my-models"},
-        placed=("mount_s3 0 /models my-models --prefix llama/",),
+        placed=("mount_s3 0 /models my-models --read-only --prefix llama/",),
         run="vllm serve /models",
     ),
     "ollama": Facts(

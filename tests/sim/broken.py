@@ -225,7 +225,7 @@ MISTAKES.append(
         "ids_without_condition",
         frozenset({Rule.IDS_IN_ORDER}),
         ((MemoryStore, "_check", ids_without_condition),),
-        since=4000,
+        since=4553,
     )
 )
 
@@ -272,7 +272,7 @@ def one_other_is_enough(spec: ServiceSpec) -> int:
     return 1
 
 
-@mistake(strength, "spare", Rule.NEVER_BELOW_DESIRED)
+@mistake(strength, "spare", Rule.NEVER_BELOW_DESIRED, since=93)
 def serving_fallbacks_are_dropped(*args: Any) -> int:
     """Surplus fallbacks are removed, even if they are needed."""
     return 99
@@ -298,7 +298,7 @@ def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
 also(reconcile, "_for_replica")(_drain_if_not_shown)
 
 
-@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT, since=1500, replicas=3)
+@mistake(missing, "_is_too_much", Rule.NOT_BEFORE_TIMEOUT, since=1629, replicas=3)
 def an_empty_answer_is_believed(*args: Any) -> str:
     """However many are missing at the same time, all of them are gone."""
     return ""
@@ -317,7 +317,7 @@ def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation)
     return "and it answers its checks" if is_healthy else ""
 
 
-@mistake(rotation, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE)
+@mistake(rotation, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
 def only_rows_say_who_serves(replica: Replica) -> bool:
     """What is healthy leaves at its warning, if its row says that it starts."""
     return replica.state is ReplicaState.READY
@@ -337,7 +337,7 @@ def everything_comes_back(
     return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
 
 
-@mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, replicas=1)
+@mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, since=495, replicas=1)
 def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime | None]:
     """The last one leaves at its last moment, though EC2 has taken its warning back."""
     return {}
@@ -351,6 +351,7 @@ def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime 
     Rule.DEREGISTERED_BEFORE_TERMINATED,
     Rule.ONLY_PORT_ERRORS,
     Rule.METRICS_EXACT,
+    since=73,
 )
 def rows_above_the_highest_id_are_ignored(rows: Rows, now: datetime) -> Rows:
     """If the highest ID is lost, all rows above it count as new."""
@@ -360,7 +361,7 @@ def rows_above_the_highest_id_are_ignored(rows: Rows, now: datetime) -> Rows:
 also(controller, "known")(rows_above_the_highest_id_are_ignored)
 
 
-@mistake(Gatherer, "_missed", Rule.NEVER_BELOW_DESIRED)
+@mistake(Gatherer, "_missed", Rule.NEVER_BELOW_DESIRED, since=47)
 def a_missing_document_ends_the_service(self: Gatherer, *args: Any, **kwargs: Any) -> Any:
     """A service is removed as soon as its parameter is missing."""
     return None, True
@@ -372,7 +373,7 @@ def tag_alone_makes_an_instance_ours(*args: Any) -> bool:
     return True
 
 
-@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.DESIRED_AT_REST, since=2100)
+@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.DESIRED_AT_REST, since=2763)
 def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
     """A warned instance that EC2 spares runs for ever."""
     return replica.is_warned
@@ -388,7 +389,7 @@ def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Rep
 also(Replica, "is_warned")(property(lambda _: False))
 
 
-@mistake(interruption, "_for_draining", Rule.NEVER_ABOVE_SURGE)
+@mistake(interruption, "_for_draining", Rule.NEVER_ABOVE_SURGE, since=74)
 def replaces_for_each_warning(replica: Replica, told: Any, *_: Any) -> Action | None:
     """A duplicate counts as another loss."""
     return Request(1, "warned again", PurchaseOption.SPOT, replica.version) if told.warned_at else None
@@ -406,7 +407,7 @@ def no_end_for_orphans(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=330)
+@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=407)
 def polls_for_the_wrong_codes(self: SimFleet, instance_ids: Collection[str]) -> Mapping[str, Any]:
     """The poll for lost warnings doesn't know the code of a reclaim, and sees none."""
     return {id_: None for id_, at in _warned(self, instance_ids).items() if at is None}
@@ -502,25 +503,25 @@ def who_is_silent_once_stays_so(
     return [NoteSilence(replica, now) for replica in silent]
 
 
-@broken_stage(silence.take_out, Rule.REFUSING_LEAVES)
+@broken_stage(silence.take_out, Rule.REFUSING_LEAVES, since=92)
 def who_refuses_stays(*args: Any) -> Iterator[Action]:
     """A replica that refuses every request keeps the most of them until its successor serves."""
     return iter(())
 
 
-@mistake(silence, "enough", Rule.REFUSING_LEAVES)
+@mistake(silence, "enough", Rule.REFUSING_LEAVES, since=72)
 def all_who_refuse_leave(spec: ServiceSpec) -> int:
     """Where the probe is wrong for all of them, the rotation is emptied."""
     return 0
 
 
-@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS, since=55)
 def the_busy_are_replaced(*args: Any) -> bool:
     """What a replica tells of its work is no reason to wait."""
     return False
 
 
-@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS, since=255)
 def busy_is_believed_for_ever(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
     """A replica may say for as long as it likes that it is only busy."""
     has_worked = replica.finished is not None and work.finished > replica.finished
@@ -534,7 +535,7 @@ def who_finishes_nothing_is_busy(busy: BusyEvidence, replica: Replica, work: Wor
     return work.ongoing >= busy.limit and now - since < seconds(busy.longest_s)
 
 
-@broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED)
+@broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED, since=218)
 def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
     """Of the replicas that EC2 recommends to leave only one at a time is replaced."""
     is_busy = any(r.superseded_in(seen.rows) for r in seen.rows.replicas.values())
@@ -546,13 +547,13 @@ def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) 
         yield action
 
 
-@mistake(rollout, "proven", Rule.VERSION_CORRECT)
+@mistake(rollout, "proven", Rule.VERSION_CORRECT, since=45)
 def losses_try_the_new_version(spec: ServiceSpec, *args: Any) -> int:
     """A lost replica is replaced with a version that has never served."""
     return spec.version
 
 
-@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT, since=1500)
+@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT, since=1672)
 def bad_versions_roll_out(*args: Any) -> bool:
     """A version that fails is tried again and again."""
     return False
@@ -626,7 +627,7 @@ def fallbacks_for_every_unready_replica(spec: Any, regular: Any, there: int, see
     return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_fallback)
 
 
-@mistake(replacement, "_is_missed", Rule.ONE_FALLBACK_PER_REPLICA)
+@mistake(replacement, "_is_missed", Rule.ONE_FALLBACK_PER_REPLICA, since=428)
 def fallbacks_are_replaced(replica: Replica, rows: Rows) -> bool:
     """A fallback that goes is replaced like a regular replica."""
     return not (replica.is_warned or replica.superseded_in(rows))
@@ -731,26 +732,26 @@ def the_newest_fallback_counts(rows: Rows) -> Any:
     return max((at for at in launched if at), default=None)
 
 
-@mistake(news, "unaccounted", Rule.NEWS_TOLD)
+@mistake(news, "unaccounted", Rule.NEWS_TOLD, since=37)
 def who_ended_meanwhile_is_forgotten(rows: Rows) -> list[int]:
     """A replica that was lost and ended between two ticks is never told of."""
     return []
 
 
-@mistake(Notifier, "_publish", Rule.NEWS_TOLD)
+@mistake(Notifier, "_publish", Rule.NEWS_TOLD, since=246)
 def events_are_sent_once(self: Notifier, service: str, notices: Any) -> Any:
     """What EventBridge didn't take isn't tried again."""
     _publish(self, service, notices)
     return ()
 
 
-@mistake(news.News, "begins_gap", Rule.NEWS_TOLD)
+@mistake(news.News, "begins_gap", Rule.NEWS_TOLD, since=50)
 def a_gap_is_told_before_it_is_on_record(self: Any, before: Any) -> bool:
     """Who dies over telling that a gap began leaves nobody who knows that it ends."""
     return False
 
 
-@mistake(Performer, "_take_out", Rule.METRICS_EXACT)
+@mistake(Performer, "_take_out", Rule.METRICS_EXACT, since=51)
 def failed_deregistrations_are_counted(
     self: Performer, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
 ) -> bool:
@@ -798,7 +799,7 @@ def _launch_then_take_out(self: Performer, *args: Any) -> None:
     _take_out(self, outcome, *rest)
 
 
-@mistake(performing, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT)
+@mistake(performing, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT, since=89)
 def writes_after_a_lost_commit(predicate: Any, wanted: Iterable[Changes]) -> Iterator[Changes]:
     """The rest of a decision is written after one of its commits was lost."""
     return filter(predicate, wanted)
@@ -955,7 +956,7 @@ def a_launch_ends_all_cooldowns(offerings: Any, memory: PoolMemory) -> list[Scop
     return [cooldown.scope for cooldown in memory.cooldowns]
 
 
-@mistake(cooldowns, "forgiven", Rule.LAUNCH_ENDS_REFUSALS)
+@mistake(cooldowns, "forgiven", Rule.LAUNCH_ENDS_REFUSALS, since=42)
 def a_launch_ends_no_cooldown(*args: Any) -> list[Scope]:
     """A launched instance ends no cooldown."""
     return []
@@ -994,7 +995,7 @@ def what_is_unknown_counts_as_unhealthy(
     yield from _for_ready(replica, known, seen, now)
 
 
-@mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS)
+@mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS, since=581)
 def the_lone_fallback_is_drained(
     replica: Replica, health: Any, seen: Observation, now: datetime
 ) -> Iterator[Action]:
@@ -1016,13 +1017,13 @@ def what_runs_enters_unasked(
         self._ports.router.register(spec, [i for i in starting if i], ports)
 
 
-@mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY)
+@mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY, since=58)
 def a_prober_that_fails_lets_all_in(_spec: ServiceSpec, _seen: Any, unasked: Any, _now: datetime) -> set[str]:
     """What the prober couldn't ask is registered, though others are healthy."""
     return set(unasked)
 
 
-@mistake(strength, "is_given_up", Rule.LONE_FALLBACK_STAYS)
+@mistake(strength, "is_given_up", Rule.LONE_FALLBACK_STAYS, since=127)
 def nothing_comes_beside_the_lone_fallback(*args: Any) -> bool:
     """An unhealthy fallback counts for as long as it is there, so that no other one is requested."""
     return False
@@ -1092,7 +1093,7 @@ def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
 
 
-@mistake(Controller, "_read", Rule.TICK_COMPLETE)
+@mistake(Controller, "_read", Rule.TICK_COMPLETE, since=581)
 def warnings_go_by_the_service_file(self: Controller, *args: Any) -> Rows:
     """The fast path doesn't know what an operator asks for."""
     return replace(_read(self, *args), requests={})
@@ -1146,7 +1147,7 @@ def standbys_come_before_replicas(rows: Rows) -> int:
     return 999
 
 
-@mistake(strength, "_idle_fallbacks", Rule.RESUMED_KEPT, since=490)
+@mistake(strength, "_idle_fallbacks", Rule.RESUMED_KEPT, since=639)
 def cold_and_resumed_fallbacks_take_turns(
     fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
 ) -> list[Replica]:
@@ -1170,13 +1171,13 @@ def standbys_are_registered(self: Probing, spec: ServiceSpec, seen: Any, *args: 
     _probe(self, spec, seen, *args)
 
 
-@mistake(rollout, "admitted", Rule.CHANGED_AT_ONCE)
+@mistake(rollout, "admitted", Rule.CHANGED_AT_ONCE, since=89)
 def new_ones_enter_as_they_come(_spec: ServiceSpec, _rows: Rows, answering: Iterable[Replica]) -> Any:
     """Clients meet both versions while the new one comes up."""
     return list(answering)
 
 
-@mistake(rollout, "changes_at_once", Rule.CHANGED_AT_ONCE)
+@mistake(rollout, "changes_at_once", Rule.CHANGED_AT_ONCE, since=89)
 def old_ones_leave_one_by_one(spec: ServiceSpec) -> bool:
     """New ones enter, and old ones leave, as where versions roll."""
     return False
@@ -1191,20 +1192,20 @@ def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[
 
 
 @mistake(
-    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=400
+    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=552
 )
 def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
     """However often a version fails, replicas make place for it."""
     return False
 
 
-@mistake(rollout, "proven", Rule.VERSION_CORRECT)
+@mistake(rollout, "proven", Rule.VERSION_CORRECT, since=45)
 def a_loss_tries_the_new_version(spec: ServiceSpec, _rows: Rows, _lost: Any = None) -> int:
     """What is lost is replaced with what was never seen to serve."""
     return spec.version
 
 
-@broken_stage(moves.decide, Rule.MOVES_SINGLY)
+@broken_stage(moves.decide, Rule.MOVES_SINGLY, since=26)
 def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
     """Beside the replica that moves goes another."""
     for move in moves.decide(spec, seen, now):
@@ -1219,7 +1220,7 @@ def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime
     return not any(moves._was_just_tried(r, now) for r in seen.rows.replicas.values())
 
 
-@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST)
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, since=448)
 def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
     """The old replica goes when the new one is launched, not when it is ready."""
     rising = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
@@ -1228,7 +1229,7 @@ def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iter
     yield from moves.decide(spec, seen, now)
 
 
-@mistake(moves, "_was_just_tried", Rule.MOVES_SINGLY)
+@mistake(moves, "_was_just_tried", Rule.MOVES_SINGLY, since=26)
 def moves_follow_each_other(*args: Any) -> bool:
     """One replica moves after the other, whatever became of the last."""
     return False
@@ -1249,14 +1250,14 @@ def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: flo
     return price
 
 
-@broken_stage(moves.decide, Rule.MOVES_SINGLY)
+@broken_stage(moves.decide, Rule.MOVES_SINGLY, since=47)
 def a_fallen_zone_is_left_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
     """All that is where the score has fallen moves together."""
     if spec.move_on_score and moves._is_calm(spec, seen, now):
         yield from moves._by_score(spec, seen, now)
 
 
-@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, Rule.NEVER_BELOW_DESIRED)
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, Rule.NEVER_BELOW_DESIRED, since=47)
 def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
     """The score is so low that the old replica needn't serve until the new one is ready."""
     replicas = seen.rows.replicas
@@ -1265,14 +1266,14 @@ def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: da
     yield from moves.decide(spec, seen, now)
 
 
-@mistake(Survey, "lasting", Rule.MOVES_BY_LASTING_SCORES)
+@mistake(Survey, "lasting", Rule.MOVES_BY_LASTING_SCORES, since=57)
 def one_reading_is_enough(self: Survey, zone: str, _for_s: float) -> tuple[int, int] | None:
     """A replica moves by what the last survey alone has found."""
     score = self.scores.get(zone)
     return None if score is None else (score, score)
 
 
-@mistake(surveying, "following", Rule.MOVES_BY_LASTING_SCORES)
+@mistake(surveying, "following", Rule.MOVES_BY_LASTING_SCORES, since=57)
 def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) -> Survey:
     """Whenever the last survey was, it counts as one of an hour ago."""
     if last is None:
@@ -1280,19 +1281,19 @@ def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) ->
     return replace(survey, earlier=(Reading(survey.at - seconds(3600), last.scores),))
 
 
-@broken_stage(moves.give_up, Rule.MOVES_END, since=570)
+@broken_stage(moves.give_up, Rule.MOVES_END, since=775)
 def refused_moves_wait(*args: Any) -> list[Action]:
     """A move that EC2 refused is tried again and again."""
     return []
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=86)
 def an_override_vouches_for_all_that_its_tick_sees(*_: object) -> str:
     """Whatever is held back goes on, whoever was shown what."""
     return ""
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=302)
 def an_override_that_says_nothing_is_for_everything(
     override: Override, before: Held, held: Sequence[HoldBack]
 ) -> str:
@@ -1300,14 +1301,14 @@ def an_override_that_says_nothing_is_for_everything(
     return _lapsed(override, before, held) if override.held else ""
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, Rule.NEVER_BELOW_DESIRED)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, Rule.NEVER_BELOW_DESIRED, since=212)
 def an_override_outlives_its_matter(override: Override, before: Held, held: Sequence[HoldBack]) -> str:
     """What looks the same as what was shown is taken for it, also if it was over in between."""
     shown = {(one.what, one.why) for one in override.held}
     return "" if shown >= {(one.what, one.why) for one in held} else _lapsed(override, before, held)
 
 
-@mistake(controller, "_decided", Rule.OVERRIDE_BOUND)
+@mistake(controller, "_decided", Rule.OVERRIDE_BOUND, since=200)
 def an_override_is_carried_out_among_others(
     spec: ServiceSpec | None, seen: Observation, now: datetime, ruling: Holding
 ) -> Sequence[Action]:
@@ -1370,7 +1371,7 @@ def what_waits_keeps_its_version(spec: ServiceSpec, rows: Rows, waiting: Replica
     return served if is_taken_back or rollout.is_stopped(spec, rows) else max(waiting.version, served)
 
 
-@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED)
+@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED, since=45)
 def whatever_waits_is_launched_as_deployed(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     """A lost replica for which there was no room tries a version that has never served."""
     return _to_launch(spec, rows, waiting) if rollout.is_stopped(spec, rows) else spec.version
@@ -1390,32 +1391,32 @@ def it_is_forgotten_what_had_served(*args: Any, **kwargs: Any) -> Replica:
     return replace(_replacement(*args, **kwargs), is_proven=False)
 
 
-@mistake(launching, "_denied", Rule.LAUNCH_RESULT_RECORDED)
+@mistake(launching, "_denied", Rule.LAUNCH_RESULT_RECORDED, since=93)
 def a_request_that_is_denied_counts_as_a_lack_of_capacity(*args: Any) -> Changes:
     """The row doesn't say that another version may help."""
     denied = _denied_launch(*args)
     return replace(denied, update=tuple(replace(row, is_denied=False) for row in denied.update))
 
 
-@mistake(rollout, "is_taken_back", Rule.ROLLED_BACK)
+@mistake(rollout, "is_taken_back", Rule.ROLLED_BACK, since=239)
 def what_was_taken_back_goes_on(*args: Any) -> bool:
     """What still starts when an operator goes back takes the place of what serves."""
     return False
 
 
-@mistake(rollout, "in_effect", Rule.ROLLED_BACK)
+@mistake(rollout, "in_effect", Rule.ROLLED_BACK, since=47)
 def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
     """The deployed version is launched, though an operator gave it up."""
     return spec
 
 
-@mistake(replacement, "_version", Rule.ROLLED_BACK, since=2800)
+@mistake(replacement, "_version", Rule.ROLLED_BACK, since=2851)
 def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     """What is lost of the version that was given up is replaced with the same."""
     return _version(spec, replace(rows, rollback=None), lost)
 
 
-@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, replicas=3)
+@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=127, replicas=3)
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()

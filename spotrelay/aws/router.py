@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, translated
 from spotrelay.core.instances import TargetState
-from spotrelay.core.ports import NO_PORTS, Denied
+from spotrelay.core.ports import NO_PORTS, Denied, PortError
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 
@@ -33,7 +34,14 @@ class TargetGroupRouter:
     ) -> None:
         """See `ports.Router.deregister`."""
         # AWS says that an absent target is fine. One that it calls invalid can't be in rotation either.
-        _call(spec, instance_ids, ports, self._deregister)
+        try:
+            _call(spec, instance_ids, ports, self._deregister)
+        except Denied:
+            # What is gone has no tag, by which our role may change it: IAM refuses before ELB can say so.
+            with suppress(PortError):
+                if self._described(spec) is None:
+                    return
+            raise
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:
         """See `ports.Router.ports`."""
@@ -50,20 +58,22 @@ class TargetGroupRouter:
     ) -> Mapping[str, TargetHealthDescriptionTypeDef]:
         """Every target by the slot that it is; an instance's first one has the lowest port."""
         found: dict[str, TargetHealthDescriptionTypeDef] = {}
-        for described in sorted(self._described(spec), key=lambda d: d["Target"].get("Port", spec.port)):
+        targets = self._described(spec) or ()
+        for described in sorted(targets, key=lambda d: d["Target"].get("Port", spec.port)):
             target = described["Target"]
             by_port = f"{target['Id']}:{target.get('Port', spec.port)}"
             found[by_port if by_port in slots or target["Id"] in found else target["Id"]] = described
         return found
 
-    def _described(self, spec: ServiceSpec) -> Sequence[TargetHealthDescriptionTypeDef]:
+    def _described(self, spec: ServiceSpec) -> Sequence[TargetHealthDescriptionTypeDef] | None:
+        """Every target; None where the group is gone."""
         try:
             with translated():
                 answer = self._clients.elbv2.describe_target_health(TargetGroupArn=spec.target_group_arn)
         except Denied as denied:
             if denied.code != TARGET_GROUP_NOT_FOUND:
                 raise
-            return ()
+            return None
         return answer["TargetHealthDescriptions"]
 
     def _register(self, target_group_arn: str, targets: Sequence[TargetDescriptionTypeDef]) -> None:

@@ -285,8 +285,8 @@ class Controller:
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        # Where it is gone already there is nothing to leave, and asking for it would be refused.
-        routed = spec or (rows.document if seen.health else None)
+        # What the load balancer doesn't show may be in rotation for all that.
+        routed = spec or rows.document
         outcome = self._performer.perform(Decision(service, routed, rows, actions, serving=serving))
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.

@@ -123,6 +123,16 @@ def test_a_target_group_that_is_gone(aws: Clients) -> None:
     assert router.health(spec) == {}
 
 
+def test_a_group_that_is_gone_has_no_tag_to_allow_its_change(elbv2: Stubber, clients: Clients) -> None:
+    """IAM refuses it before ELB can say that it is gone; a group that is there is an error, as any other."""
+    for code in ("TargetGroupNotFound", "AccessDenied"):
+        elbv2.add_client_error("deregister_targets", "AccessDenied", "no", 403)
+        elbv2.add_client_error("describe_target_health", code, "no", 400)
+    TargetGroupRouter(clients).deregister(SPEC, ["i-1"])
+    with pytest.raises(Denied):
+        TargetGroupRouter(clients).deregister(SPEC, ["i-1"])
+
+
 @pytest.fixture
 def elbv2(clients: Clients) -> Iterator[Stubber]:
     """Answers for ELBv2's calls."""
@@ -166,7 +176,8 @@ def test_errors_are_not_taken_for_absent_targets(
 ) -> None:
     """Only an invalid target and a missing group are outcomes; everything else is raised, by every call."""
     router = TargetGroupRouter(clients)
-    for operation in ("register_targets", "deregister_targets", "describe_target_health"):
+    looks = ["describe_target_health"] * (2 if error is Denied else 1)  # is the group still there?
+    for operation in ("register_targets", "deregister_targets", *looks):
         elbv2.add_client_error(operation, code, "no", 400)
     with pytest.raises(error):
         router.register(SPEC, ["i-1"])

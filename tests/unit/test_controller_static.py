@@ -575,14 +575,26 @@ def test_a_removed_service_s_requests_are_drained() -> None:
 
 
 def test_a_removed_service_s_load_balancer_may_be_gone() -> None:
-    """Then nothing is asked of it, which AWS would refuse, and the instances end all the same."""
+    """Then there is nothing to leave, and the instances end all the same."""
     world, controller = serving()
     controller.note_removal("demo")
     del world.services.specs["demo"]
     world.router.groups.clear()
     ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
-    assert "router.deregister" not in world.calls
+
+
+def test_a_removed_service_leaves_a_load_balancer_that_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty answer may be wrong: nobody is ended in rotation."""
+    world, controller = serving()
+    monkeypatch.setattr(world.router, "health", lambda *_: {})
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, UNTIL_ENDED)
+    assert not alive(world)
+    assert not [s for s in world.router.groups[demo_spec().target_group_arn].values() if s.is_in_rotation]
 
 
 def test_a_warning_of_a_removed_service_is_not_replaced() -> None:

@@ -51,7 +51,8 @@ def check_rotation_kept(
         thought = time_of(row.warned_at) if row and row.warned_at and not knows else NEVER
         earliest = min(instance.warned_at, thought) + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
         is_right = now + SKEW_S >= earliest or (row and limits.refuses_for_good(row))
-        is_right = is_right or (row and of_replica(row) in let_go(invocation))
+        is_said = row and (of_replica(row) in let_go(invocation) or (service, row.id) in checker.said_gone)
+        is_right = is_right or is_said
         if instance.is_alive(now) and not is_right:
             checker.report(
                 Rule.SOMEBODY_ANSWERS, f"{instance_id} leaves, whose row is {row}, and no other answers"

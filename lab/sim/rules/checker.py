@@ -88,6 +88,8 @@ class Checker:
     What happens to serving replicas is."""
     came_back: set[tuple[str, int]] = field(default_factory=set)
     """The replicas that left and came back."""
+    said_gone: set[tuple[str, int]] = field(default_factory=set)
+    """The replicas that left because an operator says that their instances are gone."""
     failed: set[str] = field(default_factory=set)
     """Services with a replica that never became ready."""
     leave_checks: dict[str, list[float]] = field(default_factory=dict)
@@ -165,6 +167,9 @@ class Checker:
             if not (is_legal or is_uncertain):
                 self.report(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
         self.came_back |= {(row.service, row.id) for row in changes.update if row.comes_back}
+        said = let_go(invocation)
+        self.said_gone |= {(row.service, row.id) for row in changes.update if of_replica(row) in said}
+        self.said_gone -= self.came_back
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
                 self._note_write(invocation, row.instance_id, row, before.get(row.id))

@@ -80,7 +80,7 @@ def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica)
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
         # A replica that it has just found unhealthy is no longer a reason to leave.
-        if r.id in view.now.replicas and view.now.replicas[r.id].serves
+        if r.id in view.now.replicas and view.now.replicas[r.id].serves and not is_unsure(view, r)
     )
     if row.instance_id in view.invocation.spared and not (others or later):
         return ""  # EC2 doesn't take it back, and nobody else serves

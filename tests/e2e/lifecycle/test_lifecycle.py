@@ -51,7 +51,8 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     code, out, err = spotrelay("up", str(tmp_path), "--json")
     assert code == 0, err
     (again,) = json.loads(out)["services"]
-    assert (again["version"], again["ready"]) == (1, 2)
+    # On a busy machine fallbacks may have come beside slow starts, and serve on until these have for a while.
+    assert (again["version"], again["ready"] >= 2) == (1, True)
 
     changed = service_file(tmp_path, TOKENS="40")
     with Clients(mine) as clients:

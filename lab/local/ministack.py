@@ -634,9 +634,7 @@ class MiniStack:
         In a transaction each item is judged by its own. A Query has none here: its keys are in an expression.
         """
         actions: Any = self._core["iam_actions"]
-        evaluator: Any = self._core["iam_evaluator"]
         context_of, checks_of = actions.dynamodb_service_context, actions.dynamodb_transaction_checks
-        enforce = evaluator.enforce
         of_items: ContextVar[Iterator[str]] = ContextVar("leading keys of a transaction's items")
 
         def context(body: bytes) -> JsonObject:
@@ -648,22 +646,21 @@ class MiniStack:
             of_items.set(key for keys in _keys_by_item(body) for key in keys)
             return checks_of(action, body, *rest)
 
-        def enforced(
-            key: str, action: str, service: str, region: str, resource_arn: str = "*",
-            service_context: JsonObject | None = None,
-        ) -> Any:  # fmt: skip
-            given = service_context or {}
-            if "dynamodb:EnclosingOperation" in given:
-                given = {**given, "dynamodb:LeadingKeys": [next(of_items.get(), "")]}
-            return enforce(key, action, service, region, resource_arn, given)
+        def key_of_item(given: JsonObject) -> JsonObject:
+            is_item = "dynamodb:EnclosingOperation" in given
+            return {"dynamodb:LeadingKeys": [next(of_items.get(), "")]} if is_item else {}
 
         actions.dynamodb_service_context = context
         actions.dynamodb_transaction_checks = checks
-        evaluator.enforce = enforced
+        self._add_condition_keys(key_of_item)
 
     def name_resource_accounts(self) -> None:
         """Give IAM `aws:ResourceAccount`, whose a resource is: MiniStack's stores are each one account's."""
         responses: Any = self._core["responses"]
+        self._add_condition_keys(lambda _: {"aws:ResourceAccount": responses.get_account_id()})
+
+    def _add_condition_keys(self, more: Callable[[JsonObject], JsonObject]) -> None:
+        """Have IAM decide by these condition keys, too; `more` is told those that MiniStack gives."""
         evaluator: Any = self._core["iam_evaluator"]
         enforce = evaluator.enforce
 
@@ -671,8 +668,8 @@ class MiniStack:
             key: str, action: str, service: str, region: str, resource_arn: str = "*",
             service_context: JsonObject | None = None,
         ) -> Any:  # fmt: skip
-            given = {"aws:ResourceAccount": responses.get_account_id(), **(service_context or {})}
-            return enforce(key, action, service, region, resource_arn, given)
+            given = service_context or {}
+            return enforce(key, action, service, region, resource_arn, {**given, **more(given)})
 
         evaluator.enforce = enforced
 

@@ -274,8 +274,9 @@ class Controller:
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._gatherer.standbys(counted, deployed, spec, rows))
         pools = self._gatherer.pools(counted, spec, rows)
-        # The load balancer of a removed service stays until its replicas have left it.
-        seen = self._gatherer.look(service, spec or rows.document, rows)
+        # The load balancer of a removed service stays until its replicas have left it, whatever it shows.
+        routed = spec or rows.document
+        seen = self._gatherer.look(service, routed, rows)
         seen = replace(seen, pools=pools, prices=pools.prices)
         now = ports.clock.now()
         actions = _decided(spec, seen, now, holding)
@@ -285,8 +286,6 @@ class Controller:
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        # What the load balancer doesn't show may be in rotation for all that.
-        routed = spec or rows.document
         outcome = self._performer.perform(Decision(service, routed, rows, actions, serving=serving))
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.

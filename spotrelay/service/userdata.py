@@ -28,8 +28,6 @@ MAX_BYTES = 16_384
 LONGEST_REGION = "xx-northeast-99"
 """Stands for a region whose name isn't known yet, and is no shorter than any."""
 
-"""Stands for the address of the service's files, which isn't known before they are packed."""
-
 _UNIT = """\
 [Unit]
 Description=SpotRelay replica of {name}

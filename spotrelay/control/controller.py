@@ -157,7 +157,7 @@ class Controller:
         """What EC2 says of the last ones at their last moment: it may have taken its warning back."""
         last = {
             r.instance_id: host(r.instance_id)
-            for r in rotation.last_there(rows.replicas.values())
+            for r in rotation.last_in_rotation(rows.replicas.values())
             if r.instance_id and r.warned_at and now >= rotation.last_moment(r.warned_at)
         }
         said: dict[str, datetime | None] = {}

@@ -74,7 +74,7 @@ def due(
         for r in rows.replicas.values()
         if r.state is ReplicaState.DRAINING and r.instance_id and r.warned_at
         # Where nobody serves, it may be the one that still does: a tick brings it back, or takes it out.
-        if is_served or now >= rotation.last_moment(r.warned_at)
+        if is_served or (now >= rotation.last_moment(r.warned_at) and said.get(r.instance_id, r.warned_at))
     ]
     leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, said)}
     again = [
@@ -209,8 +209,9 @@ def _for_draining(
         return NoteWarning(replica, summary.warned_at)
     if summary.warned_at and replica.warned_at and replica.instance_id:
         # Whoever wrote the row may have died before the load balancer heard of it. Where nobody stays, it may
-        # be the one that still serves: a tick brings it back, or takes it out.
+        # be the one that still serves: who looks at it when its time has come asks EC2.
         may_stay = spec is not None and spec.on_warning is not OnWarning.LEAVE and summary.has_notice
         if staying > 0 or not may_stay:
             return TakeOut(replica.instance_id)
+        return LookAgain(replica.instance_id, replica.warned_at)
     return None

@@ -118,6 +118,13 @@ def leaving(
         yield from (r for r in there if r.comes_back and not r.is_warned)
 
 
+def last_in_rotation(replicas: Collection[Replica]) -> list[Replica]:
+    """Who may be the last one to answer: who serves on, and who has left, by its row, while nobody serves."""
+    is_served = any(r.serves for r in replicas)
+    left = [r for r in replicas if r.state is ReplicaState.DRAINING and not is_served]
+    return [*last_there(replicas), *left]
+
+
 def last_there(replicas: Collection[Replica]) -> list[Replica]:
     """Who serves on the longest where all are warned; empty: another one stays.
 

@@ -298,6 +298,24 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     assert in_rotation(world) == set(), "where nobody says so, its time has come"
 
 
+def test_what_has_left_and_may_be_alone_is_asked_about_too() -> None:
+    """Who was to take it out died over it, and EC2 took its warning back: nobody else is in rotation."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    (last,) = active(world)
+    controller.handle(warn(world, last))
+    (warned,) = (r for r in active(world) if r.id == last.id)
+    table(world).replicas[last.id] = warned.to(ReplicaState.DRAINING, world.clock.now())
+    world.clock.advance(110)
+    world.fleet.interrupted.clear()
+    controller.leave("demo")
+    assert in_rotation(world) == {instance_of(last)}
+    world.refuse("fleet.warned", Throttled("slow down"))
+    with pytest.raises(Throttled):
+        controller.leave("demo")
+    assert in_rotation(world) == set(), "where nobody says so, its time has come"
+
+
 def test_a_row_of_another_instance_is_not_what_a_signal_is_about() -> None:
     """The table is restored while a warning is handled, and its replica waits for an instance."""
     world, controller = serving()

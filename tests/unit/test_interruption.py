@@ -121,6 +121,8 @@ def test_what_has_left_and_is_in_rotation_stays_there_while_nobody_serves() -> N
         (NOW, [], [TakeOut("i-1")]),
     ):
         assert interruption.due(demo_spec(), rows_of(row, *others), now) == out
+    spared = {"i-1": None}
+    assert interruption.due(demo_spec(), rows_of(row), NOW, spared) == [], "EC2 took its warning back"
 
 
 def test_what_does_not_answer_stays_where_nobody_else_is() -> None:
@@ -260,9 +262,9 @@ def test_a_draining_replica_is_not_replaced_again() -> None:
 
 
 def test_a_late_warning_takes_out_nothing_that_may_be_alone() -> None:
-    """Who was to take it out died over it, and nobody stays by now: a tick decides, which asks EC2."""
+    """Who was to take it out died over it, and nobody stays by now: who looks again asks EC2."""
     row = a_replica(1, DRAINING, warned_at=NOW - seconds(115))
-    assert react((WARNING, row), others=0) == []
+    assert react((WARNING, row), others=0) == [LookAgain("i-1", NOW - seconds(115))]
     assert react((WARNING, row), others=1) == [TakeOut("i-1")]
     leave = replace(SPEC, on_warning=OnWarning.LEAVE)
     assert react((WARNING, row), others=0, spec=leave) == [TakeOut("i-1")]

@@ -148,6 +148,9 @@ class Checker:
     ) -> None:
         """A commit took effect; the service's living rows before and after it."""
         self.changed_at = self.scheduler.now
+        # A version that turned ill while it was rolled out has failed, too, and no row says so.
+        if changes.backoff is not None and changes.backoff.failures:
+            self.failed.add(changes.service)
         self._check_serving_count(changes, after)
         self._check_departures(invocation, changes, before, after)
         self._check_launch_rate(changes)
@@ -187,8 +190,6 @@ class Checker:
             self._check_instance(row)
         if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
             self.drained[instance_id] = now, invocation
-        if row.state is ReplicaState.FAILED:
-            self.failed.add(row.service)
         if row.warned_at:
             self.warned_rows.setdefault(instance_id, now)
 
@@ -292,7 +293,7 @@ class Checker:
         most = max((spec.replicas for spec in documents), default=0)
         kept = (r for r in loaded if r.id in after and after[r.id].stays)
         there = sum(r.is_counted and not r.is_fallback and r.stays for r in kept)
-        has_failed = service in self.failed or any(r.state is ReplicaState.FAILED for r in changes.update)
+        has_failed = service in self.failed
         missing = max(most - there, 0) if has_failed else sum(map(_is_unready_spot, loaded))
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         fallbacks = sum(
@@ -686,13 +687,12 @@ class Checker:
         is_others = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
         rows = store.load(row.service)
         is_removed = rows.removal.told_at is not None
-        # Where nobody stays, it may be the one that still answers: a tick brings it back, or takes it out. An
+        # Where nobody stays, it may be the one that still answers: somebody looks again, and asks EC2. An
         # entry that was lost counts nobody until a tick does.
-        last_moment = instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
         stays = rows.serving > 0 and any(r.stays for r in rows.replicas.values())
-        is_alone = not stays and not is_hibernated
-        is_over = self.scheduler.now > last_moment + SKEW_S
-        if is_alone and (not is_over or self.scheduler.now >= instance.died_at()):
+        is_looked_at = any(c.call is Call.SCHEDULE_LEAVE for c in invocation.calls)
+        is_over = self.scheduler.now >= instance.died_at()
+        if not (stays or is_hibernated) and (is_looked_at or is_over):
             return
         if is_others or is_removed or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # the invocation that drains it deregisters it; a tick does for a removed service

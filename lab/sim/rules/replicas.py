@@ -105,8 +105,8 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or _may_serve(view, known)
         ):
             continue
-        # What an ended replacement was to replace counts again only now.
-        on_demand = of([r for r in left if r.id in there], PurchaseOption.ON_DEMAND)
+        # What a replacement that goes was to replace counts again.
+        on_demand = of(left, PurchaseOption.ON_DEMAND)
         # What is being launched at this moment can't go, however many there are.
         settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
         is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base

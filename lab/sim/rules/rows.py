@@ -243,7 +243,8 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     reason, was_ready = row.reason.removesuffix(NEEDLESS), old.state is ReplicaState.READY
     is_right = (
         _is_true_of_standby(row, old, reason)
-        or is_true_of_move(row, old, commit.before.replicas, reason)
+        # By what was read: EC2 may have warned what was to move since.
+        or any(is_true_of_move(row, old, rows.replicas, reason) for rows in (commit.before, view.rows))
         or (reason == "refuses its readiness probe" and was_ready and old.refusals >= limits.REFUSALS)
         or (reason == "came back, and others serve again" and ReplicaState.DRAINING in old.entered)
         or (reason == CAME_BACK_IN_VAIN and ReplicaState.READY in old.entered and not old.serves)
@@ -330,9 +331,9 @@ def _is_given_up(spec: ServiceSpec | None, commit: Commit, old: Replica) -> bool
     is_ready = served and ReplicaState.READY in (served.state, commit.after.replicas[served.id].state)
     if is_ready and to < old.version:
         return True  # it was taken back
-    if spec is not None and _is_at_once(spec):
-        others = sum(r.serves and r.version != old.version for r in before.replicas.values())
-        return old.version == spec.version and others > 0
+    others = sum(r.serves and r.version != old.version for r in before.replicas.values())
+    if spec is not None and _is_at_once(spec) and old.version == spec.version:
+        return others > 0
     if served is None or not served.stays or old.state is not ReplicaState.REQUESTED:
         return False
     was_to_roll_out = served.version != old.version and old.reason.startswith("version ")

@@ -92,7 +92,7 @@ def test_kill_cuts(tmp_path: Path) -> None:
         try:
             async with site() as here:
                 here.configure()
-                await boot(here, machines, "i-1", pace=0.01)
+                await boot(here, machines, "i-1", pace=0.1)  # two seconds each: none ends before the kill
                 with Load(here.url, ["demo.example"], concurrency=5) as load:
                     await finished(load, 5)
                     machines.stop("i-1")

@@ -33,7 +33,7 @@ mistake that none of these finds is found by luck."""
 FEW_SEEDS: Seeds = ((200, 5),)
 """Two seconds. The sample is of mutants that are caught within the first tens."""
 
-SPEND_S = {Stage.SIMULATION: 60, Stage.TESTS: 150}
+SPEND_S = {Stage.SIMULATION: 120, Stage.TESTS: 150}
 """Seconds of processor time that a stage may take: ten times what it takes without a mistake. More is a hang,
 and counts as caught; processor time, so that a busy machine makes no difference."""
 

@@ -19,7 +19,12 @@ METRIC = f"nvidia_smi_{MEASUREMENT}"
 INTERVAL_S = 60
 """More often would make it a metric of high resolution, of which nothing here would know more."""
 
-SCRIPT = """\
+SIGNER = "937616F3450B7D806CBD9725D58167303B789C72"
+"""The fingerprint of the key that AWS signs the agent's packages with. Source: CloudWatch's guide,
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/verify-CloudWatch-Agent-Package-Signature.html
+"""
+
+SCRIPT = f"""\
 #!/bin/bash
 # AWS's Deep Learning images have the agent, and Amazon Linux its package.
 set -euo pipefail
@@ -29,11 +34,21 @@ if [ ! -x "$agent" ]; then
   if command -v dnf >/dev/null; then
     dnf install -y -q amazon-cloudwatch-agent
   else
-    # Always the same file: what keeps trying mustn't fill the disk.
-    from=https://amazoncloudwatch-agent.s3.amazonaws.com/ubuntu/$(dpkg --print-architecture)/latest
-    curl -fsSL --retry 5 -o agent.deb "$from/amazon-cloudwatch-agent.deb"
-    dpkg -i agent.deb
-    rm agent.deb
+    # Always the same files: what keeps trying mustn't fill the disk.
+    rm -rf agent && mkdir -m 700 agent
+    from=https://amazoncloudwatch-agent.s3.amazonaws.com
+    package=$from/ubuntu/$(dpkg --print-architecture)/latest/amazon-cloudwatch-agent.deb
+    curl -fsSL --retry 5 -o agent/agent.deb "$package" -o agent/agent.sig "$package.sig" \\
+      -o agent/agent.gpg "$from/assets/amazon-cloudwatch-agent.gpg"
+    # Of the latest version no hash can be pinned; the key that AWS signs all of them with is.
+    gpg --homedir agent --batch --quiet --import agent/agent.gpg
+    gpg --homedir agent --batch --status-fd 1 --verify agent/agent.sig agent/agent.deb > agent/status
+    if ! grep -q '^\\[GNUPG:\\] VALIDSIG .*{SIGNER}' agent/status; then
+      echo "$package isn't signed with AWS's key {SIGNER}: it isn't installed" >&2
+      exit 1
+    fi
+    dpkg -i agent/agent.deb
+    rm -rf agent
   fi
 fi
 exec "$agent" -a fetch-config -m ec2 -s -c "file:$PWD/gpu.json"

@@ -36,18 +36,26 @@ NOBODY_ASKED = {
 }
 
 WITH_A_SERVICE = """
-import boto3
+import boto3, os
 from moto import mock_aws
 from tests.cli.test_status import deployed
+commands = sys.argv[1:]
 with mock_aws():
     deployed(boto3.Session(), 3)
-    main()
+    for command in commands:
+        print("==", command, file=sys.stderr, flush=True)
+        if not os.fork():
+            sys.argv[1:] = command.split()
+            main()
+        assert os.wait()[1] == 0, command
+print("== nothing", file=sys.stderr)
 """
-"""What is needed for it isn't among what is looked for."""
+"""Each command in a process of its own, in an account that is made once. What is needed for that isn't among
+what is looked for."""
 
 
-def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> set[str]:
-    """The modules that a process of the command has loaded when it ends."""
+def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> list[str]:
+    """The modules that a process of the command has loaded when it ends, after what it says of itself."""
     whole = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('', *sys.modules, sep='\\n', file=sys.stderr))\n"
@@ -62,7 +70,7 @@ def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> 
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
-    return set(done.stderr.splitlines())
+    return done.stderr.splitlines()
 
 
 def _runs(*arguments: str) -> str:
@@ -112,7 +120,7 @@ def test_a_command_loads_no_other() -> None:
     loaded = _loaded_by("schema")
     assert "spotrelay.cli.schema" in loaded
     others = {f"spotrelay.cli.{name}" for name in OWN} - {"spotrelay.cli.schema"}
-    assert not others & loaded
+    assert not others & set(loaded)
     assert not {name for name in loaded if name.partition(".")[0] == "lab"}
 
 
@@ -124,12 +132,11 @@ def test_who_asks_nobody_loads_nothing_to_ask_with(arguments: tuple[str, ...]) -
     assert _of(_loaded_by(*arguments), HEAVY | NOBODY_ASKED) == {}
 
 
-@pytest.mark.parametrize("command", ["status", "history", "explain", "scale", "cost"])
-def test_who_looks_at_a_service_loads_no_model_of_its_file(command: str) -> None:
+def test_who_looks_at_a_service_loads_no_model_of_its_file() -> None:
     """What is deployed is known from its document and rows: neither the file's model nor what draws, serves
     a page or simulates is needed.
     """
-    arguments = [command, "demo", *(["4"] if command == "explain" else [])]
+    looking = ("status demo", "history demo", "explain demo 4", "scale demo", "cost demo")
     account = {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
@@ -137,11 +144,14 @@ def test_who_looks_at_a_service_loads_no_model_of_its_file(command: str) -> None
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-    loaded = _loaded_by(*arguments, program=WITH_A_SERVICE, **account)
-    assert f"spotrelay.cli.{command}" in loaded
-    assert _of(loaded, HEAVY) == {}
+    said = _loaded_by(*looking, program=WITH_A_SERVICE, **account)
+    starts = [said.index(f"== {command}") for command in (*looking, "nothing")]
+    for command, start, end in zip(looking, starts, starts[1:], strict=False):
+        loaded = said[start:end]
+        assert f"spotrelay.cli.{command.split()[0]}" in loaded
+        assert _of(loaded, HEAVY) == {}, command
 
 
-def _of(loaded: set[str], unneeded: dict[str, str]) -> dict[str, str]:
+def _of(loaded: list[str], unneeded: dict[str, str]) -> dict[str, str]:
     """What was loaded all the same, and why it needn't be."""
     return {name: why for name, why in unneeded.items() if name in loaded}

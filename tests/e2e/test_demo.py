@@ -95,6 +95,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     running.kill()
 
 
+@pytest.mark.slow
 def test_the_demo_keeps_every_promise(demo: Demo) -> None:
     """Six stories, nine interruptions, nothing failed or cut, whole fleets, a report, no process left."""
     assert demo.finish() == 0, "\n".join(demo.lines)

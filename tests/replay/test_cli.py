@@ -79,7 +79,7 @@ def test_the_number_of_standbys_may_be_left_to_the_controller(traces: Path) -> N
 
 def test_moves_need_prices_that_differ(traces: Path) -> None:
     """The share reaches the run and its results, and where there is nothing to move for the error says so."""
-    moving = ("--policy", "spotrelay", "--rebalance-cost", "20%")
+    moving = ("--policy", "spotrelay", "--regions", "all", "--rebalance-cost", "20%")
     code, out, _ = replay(traces, *moving, "--prices", "made-up:1", "--json")
     assert (code, {entry["rebalance_cost"] for entry in json.loads(out)}) == (0, {0.2})
     _, out, _ = replay(traces, *moving, "--prices", "made-up:1")

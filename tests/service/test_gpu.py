@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +75,15 @@ def test_no_other_service_has_it(service: Loader, scaling: Any) -> None:
     assert config(chat)["runcmd"][-1][-1] == "spotrelay.service"
 
 
-def ran(directory: Path, **commands: str) -> tuple[int, list[str]]:
+def ran(directory: Path, signer: str = gpu.SIGNER, **commands: str) -> tuple[int, list[str]]:
     """Run the script where these commands are all there is, each a line of bash; its status, who was called.
 
-    `agent` is the agent's own, present from the beginning; `installed` what an installation brings.
+    `agent` is the agent's own, present from the beginning. `signer`: whose key AWS's is.
     """
     programs, opt, log = directory / "bin", directory / "opt", directory / "log"
     programs.mkdir()
     opt.mkdir()
-    for name in ("chmod", "dirname", "rm", "touch"):
+    for name in ("chmod", "cp", "dirname", "gpg", "grep", "mkdir", "rm"):
         (programs / name).symlink_to(f"/usr/bin/{name}")
 
     def write(path: Path, line: str) -> None:
@@ -89,7 +93,8 @@ def ran(directory: Path, **commands: str) -> tuple[int, list[str]]:
     for name, line in commands.items():
         write(opt / name if name == "agent" else programs / name, line.replace("OPT", str(opt)))
     script = directory / "gpu.sh"
-    script.write_text(gpu.SCRIPT.replace(AGENT, f"{opt}/agent"), encoding="utf-8")
+    text = gpu.SCRIPT.replace(AGENT, f"{opt}/agent").replace(gpu.SIGNER, signer)
+    script.write_text(text, encoding="utf-8")
     done = subprocess.run(
         ["/bin/bash", str(script)],
         env={"PATH": str(programs), "TMPDIR": str(directory)},
@@ -116,16 +121,88 @@ def test_amazon_linux_has_it_as_a_package(tmp_path: Path) -> None:
     assert (status, said) == (0, ["dnf install -y -q amazon-cloudwatch-agent"])
 
 
+def dpkg(arch: str = "amd64", then: str = INSTALLS) -> str:
+    """The program that says which architecture this is, and installs."""
+    return f'if [ "$1" = --print-architecture ]; then echo {arch}; else {then}; fi'
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Who has a key, and signs packages."""
+
+    home: Path
+
+    def fingerprint(self) -> str:
+        """Of its key, which it makes if it has none."""
+        if not self.home.exists():
+            self.home.mkdir(mode=0o700)
+            self._gpg("--passphrase", "", "--quick-generate-key", "agent@example.com", "ed25519", "sign", "0")
+        lines = self._gpg("--with-colons", "--list-keys").splitlines()
+        return next(line.split(":")[9] for line in lines if line.startswith("fpr:"))
+
+    def publishes(self, folder: Path, package: str, *, in_place_of: str = "") -> str:
+        """What is to be fetched: a package, its signature and the key; the line that fetches it."""
+        self.fingerprint()
+        folder.mkdir()
+        (folder / "agent.deb").write_text(package, encoding="utf-8")
+        self._gpg("--detach-sign", "--output", str(folder / "agent.sig"), str(folder / "agent.deb"))
+        self._gpg("--armor", "--output", str(folder / "agent.gpg"), "--export")
+        (folder / "agent.deb").write_text(in_place_of or package, encoding="utf-8")
+        return f"cp {folder}/* agent"
+
+    def _gpg(self, *arguments: str) -> str:
+        command = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Signer]:
+    """Who signs as AWS does."""
+    if not shutil.which("gpg"):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("gpg isn't installed here")
+    with tempfile.TemporaryDirectory() as place:  # a short path: gpg's agent has a socket there
+        yield Signer(Path(place) / "aws")
+
+
 @pytest.mark.parametrize("arch", ["amd64", "arm64"])
-def test_ubuntu_gets_aws_s_package(tmp_path: Path, arch: str) -> None:
-    """From AWS's own bucket, for its architecture; nothing is left of it."""
-    dpkg = f'if [ "$1" = --print-architecture ]; then echo {arch}; else {INSTALLS}; fi'
-    status, said = ran(tmp_path, curl="touch agent.deb", dpkg=dpkg)
+def test_ubuntu_gets_aws_s_package(tmp_path: Path, aws: Signer, arch: str) -> None:
+    """From AWS's own bucket, for its architecture, with AWS's signature; nothing is left of it."""
+    curl = aws.publishes(tmp_path / "bucket", "the agent")
+    status, said = ran(tmp_path, aws.fingerprint(), curl=curl, dpkg=dpkg(arch))
     assert status == 0
-    assert not (tmp_path / "agent.deb").exists()
-    (url,) = (word for line in said if line.startswith("curl") for word in line.split() if "://" in word)
-    base = "https://amazoncloudwatch-agent.s3.amazonaws.com/ubuntu"
-    assert url == f"{base}/{arch}/latest/amazon-cloudwatch-agent.deb"
+    assert said[-1] == "dpkg -i agent/agent.deb"
+    assert not (tmp_path / "agent").exists()
+    urls = [word for line in said if line.startswith("curl") for word in line.split() if "://" in word]
+    base = "https://amazoncloudwatch-agent.s3.amazonaws.com"
+    package = f"{base}/ubuntu/{arch}/latest/amazon-cloudwatch-agent.deb"
+    assert urls == [package, f"{package}.sig", f"{base}/assets/amazon-cloudwatch-agent.gpg"]
+
+
+def test_what_somebody_else_signed_is_not_installed(tmp_path: Path, aws: Signer) -> None:
+    """Whoever can put a package there can put a key beside it."""
+    other = Signer(aws.home.parent / "other")
+    curl = other.publishes(tmp_path / "bucket", "not the agent")
+    status, said = ran(tmp_path, aws.fingerprint(), curl=curl, dpkg=dpkg())
+    assert status != 0
+    assert not any(line.startswith(("dpkg -i", "agent")) for line in said)
+
+
+def test_what_was_changed_after_it_was_signed_is_not_installed(tmp_path: Path, aws: Signer) -> None:
+    """On its way, or in the bucket."""
+    curl = aws.publishes(tmp_path / "bucket", "the agent", in_place_of="not the agent")
+    status, said = ran(tmp_path, aws.fingerprint(), curl=curl, dpkg=dpkg())
+    assert status != 0
+    assert not any(line.startswith(("dpkg -i", "agent")) for line in said)
+
+
+def test_a_package_that_cannot_be_installed_is_tried_again(tmp_path: Path, aws: Signer) -> None:
+    """It is fetched anew, beside what is left of the first try."""
+    curl = aws.publishes(tmp_path / "bucket", "the agent")
+    (tmp_path / "agent").mkdir()
+    status, said = ran(tmp_path, aws.fingerprint(), curl=curl, dpkg=dpkg(then="exit 1"))
+    assert status != 0
+    assert not any(line.startswith("agent") for line in said)
+    assert any(line.startswith("dpkg -i") for line in said)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +210,7 @@ def test_ubuntu_gets_aws_s_package(tmp_path: Path, arch: str) -> None:
     [
         {"dnf": "exit 1"},
         {"curl": "exit 22", "dpkg": "echo amd64"},
-        {"curl": ":", "dpkg": "echo amd64; exit 1"},
+        {"curl": ":", "dpkg": "echo amd64"},
     ],
 )
 def test_a_failure_is_one_and_nothing_is_started(tmp_path: Path, commands: dict[str, str]) -> None:
@@ -141,8 +218,7 @@ def test_a_failure_is_one_and_nothing_is_started(tmp_path: Path, commands: dict[
     status, said = ran(tmp_path, **commands)
     assert status != 0
     assert not any(line.startswith("agent") for line in said)
-    if commands.get("curl") == "exit 22":
-        assert not any(line.startswith("dpkg -i") for line in said), "what was fetched in part"
+    assert not any(line.startswith("dpkg -i") for line in said), "what was fetched in part"
 
 
 def test_the_script_is_bash() -> None:

@@ -202,7 +202,7 @@ _coming_back = rotation.coming_back
 _surplus = strength._surplus
 
 
-@mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
+@mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS, since=9)
 def rows_without_revisions(kept: Any, changes: Changes) -> None:
     """A row is written although it has changed since it was read."""
     if changes.highest_id and changes.highest_id[0] != kept.highest_id:
@@ -260,7 +260,7 @@ def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-@mistake(rotation, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION)
+@mistake(rotation, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
 def warned_replicas_never_leave(*args: Any, **kwargs: Any) -> bool:
     """A warned replica serves until EC2 ends it."""
     return False
@@ -284,12 +284,15 @@ def serving_fallbacks_are_dropped(*args: Any) -> int:
     Rule.WARNED_SERVES_WHILE_NEEDED,
     Rule.SERVING_COUNT_EXACT,
     Rule.NEVER_BELOW_DESIRED,
+    since=18,
 )
 def serving_count_is_not_updated(self: Any, commit: Changes) -> None:
     """The last two replicas leave, because each relies on the other."""
 
 
-@mistake(missing, "found", Rule.NEVER_BELOW_DESIRED, Rule.WARNED_NOT_TERMINATED, Rule.ONLY_PORT_ERRORS)
+@mistake(
+    missing, "found", Rule.NEVER_BELOW_DESIRED, Rule.WARNED_NOT_TERMINATED, Rule.ONLY_PORT_ERRORS, since=19
+)
 def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
     """An empty answer of EC2's is believed: everything that it doesn't show is drained."""
     return set()
@@ -310,7 +313,7 @@ def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[Ac
     yield missing._gone(replica)
 
 
-@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT, replicas=1)
+@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT, since=55, replicas=1)
 def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation) -> str:
     """That nobody else serves doesn't matter."""
     is_healthy = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
@@ -323,13 +326,13 @@ def only_rows_say_who_serves(replica: Replica) -> bool:
     return replica.state is ReplicaState.READY
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK)
+@mistake(rotation, "coming_back", Rule.COMES_BACK, since=18)
 def what_has_left_is_left(*args: Any) -> set[int]:
     """Nothing comes back, though nobody serves."""
     return set()
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK)
+@mistake(rotation, "coming_back", Rule.COMES_BACK, since=21)
 def everything_comes_back(
     spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
 ) -> set[int]:
@@ -379,7 +382,7 @@ def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
     return replica.is_warned
 
 
-@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT)
+@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT, since=16)
 def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
     """Drained instances are terminated, even if EC2 is taking them back."""
     if instance.state.is_alive:
@@ -395,13 +398,13 @@ def replaces_for_each_warning(replica: Replica, told: Any, *_: Any) -> Action | 
     return Request(1, "warned again", PurchaseOption.SPOT, replica.version) if told.warned_at else None
 
 
-@mistake(reconcile, "_adoptions", Rule.ADOPTED_BEFORE_INTENT_CLOSES)
+@mistake(reconcile, "_adoptions", Rule.ADOPTED_BEFORE_INTENT_CLOSES, since=10)
 def no_adoption(*args: Any) -> dict[int, Any]:
     """An instance from a launch without an answer is never adopted."""
     return {}
 
 
-@mistake(reconcile, "_for_unowned", Rule.NO_INSTANCE_WITHOUT_ROW)
+@mistake(reconcile, "_for_unowned", Rule.NO_INSTANCE_WITHOUT_ROW, since=19)
 def no_end_for_orphans(*args: Any) -> list[Action]:
     """Our instances without a row run on."""
     return []
@@ -413,7 +416,7 @@ def polls_for_the_wrong_codes(self: SimFleet, instance_ids: Collection[str]) -> 
     return {id_: None for id_, at in _warned(self, instance_ids).items() if at is None}
 
 
-@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS)
+@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS, since=16)
 def drains_and_replaces_in_two_commits(self: Performer, outcome: Any, change: Changes) -> bool:
     """A replica is drained in one commit, and replaced in another."""
     drained = Changes(change.service, update=change.update, serving=change.serving)
@@ -421,7 +424,7 @@ def drains_and_replaces_in_two_commits(self: Performer, outcome: Any, change: Ch
     return _commit(self, outcome, drained) and _commit(self, outcome, rest)
 
 
-@mistake(SimFleet, "launch", Rule.INTENT_BEFORE_LAUNCH)
+@mistake(SimFleet, "launch", Rule.INTENT_BEFORE_LAUNCH, since=10)
 def launches_again_with_a_new_token(self: SimFleet, request: LaunchRequest) -> LaunchResult:
     """A launch without an answer counts as not made."""
     try:
@@ -441,7 +444,7 @@ def leases_are_never_released(self: MemoryStore, service: str, holder: str) -> N
     """The next tick must wait until it expires."""
 
 
-@mistake(Intake, "signals", Rule.WARNING_HANDLED, Rule.REDELIVERED_ON_FAILURE)
+@mistake(Intake, "signals", Rule.WARNING_HANDLED, Rule.REDELIVERED_ON_FAILURE, since=17)
 def failed_signals_are_dropped(self: Intake, messages: Mapping[str, str]) -> list[str]:
     """Failed messages are deleted from the queue."""
     _signals(self, messages)
@@ -476,25 +479,25 @@ def all_warned_instances_are_terminated(self: Any, *args: Any, **kwargs: Any) ->
     return _reconcile(self, *args, **kwargs)
 
 
-@broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE)
+@broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE, since=6)
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
     """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
 
 
-@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED)
+@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED, since=31)
 def silence_counts_at_once(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
     """A replica that doesn't answer its readiness probe once is replaced."""
     return replica.silent_since is not None
 
 
-@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED)
+@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED, since=31)
 def silence_is_never_enough(*args: Any) -> bool:
     """A replica that answers no probe any more serves for ever."""
     return False
 
 
-@mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, Rule.BUSY_STAYS)
+@mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, Rule.BUSY_STAYS, since=31)
 def who_is_silent_once_stays_so(
     spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime
 ) -> list[NoteSilence]:
@@ -528,7 +531,7 @@ def busy_is_believed_for_ever(busy: BusyEvidence, replica: Replica, work: Work, 
     return has_worked and work.ongoing >= busy.limit
 
 
-@mistake(silence, "_is_busy", Rule.BUSY_STAYS)
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS, since=32)
 def who_finishes_nothing_is_busy(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:
     """A replica is taken for busy while its queue is full, though its engine is dead."""
     since = replica.busy_since or replica.silent_since or now
@@ -559,7 +562,7 @@ def bad_versions_roll_out(*args: Any) -> bool:
     return False
 
 
-@mistake(rollout, "is_next", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED)
+@mistake(rollout, "is_next", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED, since=23)
 def nothing_rolls_out(*args: Any) -> bool:
     """A new version is deployed, and the old replicas stay."""
     return False
@@ -609,7 +612,7 @@ def fallbacks_stay_for_ever(*args: Any) -> list[Replica]:
     return []
 
 
-@mistake(strength, "_missing", Rule.ONE_FALLBACK_PER_REPLICA, Rule.NEVER_ABOVE_SURGE)
+@mistake(strength, "_missing", Rule.ONE_FALLBACK_PER_REPLICA, Rule.NEVER_ABOVE_SURGE, since=19)
 def two_fallbacks_for_one(spec: ServiceSpec, *args: Any) -> int:
     """Missing replicas are counted twice."""
     return 2 * _missing(spec, *args)
@@ -633,13 +636,13 @@ def fallbacks_are_replaced(replica: Replica, rows: Rows) -> bool:
     return not (replica.is_warned or replica.superseded_in(rows))
 
 
-@mistake(projection, "_requested", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES)
+@mistake(projection, "_requested", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES, since=28)
 def fallbacks_are_taken_for_regular_ones(*args: Any) -> Replica:
     """Their rows don't say that they are fallbacks."""
     return replace(_requested(*args), is_fallback=False)
 
 
-@mistake(projection, "packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS)
+@mistake(projection, "packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS, since=10)
 def one_launch_for_both_purchase_options(*args: Any) -> list[list[Any]]:
     """On-demand and Spot replicas share a launch."""
     all_ = list(projection.deltas(*args))
@@ -780,7 +783,7 @@ def every_message_is_a_tick(body: str) -> Tick:
     return replace(_parse_tick(body), kind=TickKind.TICK)
 
 
-@mistake(Outcome, "attempt", Rule.STEPS_INDEPENDENT)
+@mistake(Outcome, "attempt", Rule.STEPS_INDEPENDENT, since=22)
 def one_failure_ends_the_decision(self: Outcome, step: str, act: Any) -> bool:
     """If the load balancer doesn't answer, no replacement is launched."""
     return not self.troubles and _attempt(self, step, act)
@@ -833,7 +836,7 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
-@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS)
+@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=24)
 def unknown_load_is_none(wanted: Any, before: Any, load: Load, *args: Any) -> Any:
     """What wasn't measured counts as no load at all."""
     return _decide_load(wanted, before, Load(load.requests_per_s or 0.0), *args)
@@ -851,7 +854,7 @@ def the_load_is_never_followed(_wanted: Any, before: Any, *args: Any) -> Any:
     return before
 
 
-@mistake(Scaling, "bounds", Rule.SCALED_WITHIN_BOUNDS)
+@mistake(Scaling, "bounds", Rule.SCALED_WITHIN_BOUNDS, since=24)
 def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
     """As many replicas as the load asks for, and none without one."""
     return Bounds(0, 999)
@@ -880,7 +883,7 @@ MISTAKES += [
 ]
 
 
-@mistake(placement, "_too_dear", Rule.POOL_ORDER)
+@mistake(placement, "_too_dear", Rule.POOL_ORDER, since=19)
 def pools_above_the_cap_are_asked(*args: Any) -> None:
     """Pools above the cap are asked, and EC2 refuses them."""
 
@@ -890,7 +893,7 @@ def nothing_cools(*args: Any) -> None:
     """A replacement is launched in the pool of the loss."""
 
 
-@mistake(SimFleet, "launch", Rule.PRICE_CAP_SENT)
+@mistake(SimFleet, "launch", Rule.PRICE_CAP_SENT, since=16)
 def the_cap_is_not_sent(self: SimFleet, request: LaunchRequest) -> LaunchResult:
     """The request has no price cap."""
     return _launch(self, replace(request, max_prices={}))
@@ -926,12 +929,12 @@ def back_offs_are_ignored(replica: Replica, *args: Any) -> bool:
     return _is_due(replace(replica, retry_at=None), *args)
 
 
-@mistake(launching, "_call_fallbacks", Rule.FALLBACKS_IN_SECONDS)
+@mistake(launching, "_call_fallbacks", Rule.FALLBACKS_IN_SECONDS, since=17)
 def fallbacks_wait_for_a_tick(*args: Any) -> None:
     """After Spot refuses, no extra tick is scheduled."""
 
 
-@mistake(cooldowns, "of_refusals", Rule.COOLDOWN_RECORDED)
+@mistake(cooldowns, "of_refusals", Rule.COOLDOWN_RECORDED, since=18)
 def one_cooldown_per_answer(*args: Any) -> list[Cooldown]:
     """Of several refusals, only the last one starts a cooldown."""
     return _of_refusals(*args)[-1:]
@@ -986,7 +989,7 @@ def health_is_never_noted(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(reconcile, "_for_ready", Rule.ROWS_MATCH_OBSERVATION)
+@mistake(reconcile, "_for_ready", Rule.ROWS_MATCH_OBSERVATION, since=20)
 def what_is_unknown_counts_as_unhealthy(
     replica: Replica, health: Any, seen: Observation, now: datetime
 ) -> Iterator[Action]:
@@ -1051,7 +1054,7 @@ def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
     return distance, serves, -age
 
 
-@mistake(strength, "stays_from", Rule.FALLBACK_STAYS_FOR_SPOT)
+@mistake(strength, "stays_from", Rule.FALLBACK_STAYS_FOR_SPOT, since=16)
 def spot_is_trusted_at_once(replica: Replica, _: float = 0.0) -> datetime:
     """Fallbacks go as soon as Spot is ready."""
     return replica.entered[ReplicaState.READY]
@@ -1063,7 +1066,7 @@ def a_first_start_gets_fallbacks(replica: Replica, *args: Any, **kwargs: Any) ->
     return replica.purchase_option is PurchaseOption.SPOT and replica.state is not ReplicaState.READY
 
 
-@mistake(replacement, "counted", Rule.LOSS_REPLACED_IF_NEEDED)
+@mistake(replacement, "counted", Rule.LOSS_REPLACED_IF_NEEDED, since=17)
 def every_loss_is_replaced(_: Rows) -> list[Replica]:
     """A loss is replaced even if as many as desired are left."""
     return []
@@ -1087,7 +1090,7 @@ def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
     return spec
 
 
-@mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
+@mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
 def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     """An operator's number counts on when its time is over."""
     return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
@@ -1105,7 +1108,7 @@ def standbys_are_never_resumed(*args: Any, **kwargs: Any) -> list[Action]:
     return []
 
 
-@mistake(standby, "is_coming", Rule.ONE_ROW_PER_INSTANCE)
+@mistake(standby, "is_coming", Rule.ONE_ROW_PER_INSTANCE, since=16)
 def a_standby_is_resumed_twice(*args: Any) -> bool:
     """What was resumed isn't known to come, and the standby stays one beside it."""
     return False
@@ -1114,7 +1117,7 @@ def a_standby_is_resumed_twice(*args: Any) -> bool:
 also(Resume, "after")(lambda _self, row, _now: row)
 
 
-@mistake(standby, "_as_it_should_be", Rule.NOTHING_SERVING_STOPPED)
+@mistake(standby, "_as_it_should_be", Rule.NOTHING_SERVING_STOPPED, since=22)
 def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> Iterator[Action]:
     """A standby's instance that runs is stopped, even if it was resumed and serves."""
     if replica.state is ReplicaState.READY:
@@ -1122,26 +1125,26 @@ def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> I
     yield from _as_it_should_be(replica, seen, now)
 
 
-@mistake(reconcile, "unowned", Rule.ONE_ROW_PER_INSTANCE, Rule.STANDBY_KEPT)
+@mistake(reconcile, "unowned", Rule.ONE_ROW_PER_INSTANCE, Rule.STANDBY_KEPT, since=18)
 def stopped_instances_count_as_orphans(seen: Any, now: datetime) -> list[Any]:
     """A standby's stopped instance is ended as an orphan."""
     standbys = {r.instance_id for r in seen.rows.replicas.values() if r.state is ReplicaState.STANDBY}
     return [*_unowned(seen, now), *(i for i in seen.instances.values() if i.id in standbys)]
 
 
-@mistake(standby, "Request", Rule.STANDBYS_PREPARED_SINGLY)
+@mistake(standby, "Request", Rule.STANDBYS_PREPARED_SINGLY, since=16)
 def two_standbys_are_prepared_at_once(count: int, *args: Any, **kwargs: Any) -> Request:
     """Standbys are prepared in pairs."""
     return Request(count + 1, *args, **kwargs)
 
 
-@mistake(standby, "returns", Rule.STANDBY_KEPT)
+@mistake(standby, "returns", Rule.STANDBY_KEPT, since=16)
 def what_has_served_is_terminated(*args: Any) -> bool:
     """A standby that was resumed never stands by again."""
     return False
 
 
-@mistake(standby, "staying_count", Rule.STANDBYS_PREPARED_SINGLY)
+@mistake(standby, "staying_count", Rule.STANDBYS_PREPARED_SINGLY, since=16)
 def standbys_come_before_replicas(rows: Rows) -> int:
     """Standbys are prepared while replicas are missing."""
     return 999
@@ -1156,13 +1159,13 @@ def cold_and_resumed_fallbacks_take_turns(
     return [r for r in surplus if not r.serves]
 
 
-@mistake(Gatherer, "standbys", Rule.STANDBYS_COUNTED)
+@mistake(Gatherer, "standbys", Rule.STANDBYS_COUNTED, since=18)
 def standbys_are_never_counted(self: Gatherer, outcome: Any, deployed: Any, spec: ServiceSpec, _: Any) -> int:
     """Whatever the starts and losses, the first number of standbys stays."""
     return spec.standby
 
 
-@mistake(Probing, "probe", Rule.STANDBY_OUT_OF_ROTATION)
+@mistake(Probing, "probe", Rule.STANDBY_OUT_OF_ROTATION, since=16)
 def standbys_are_registered(self: Probing, spec: ServiceSpec, seen: Any, *args: Any) -> None:
     """A standby that is prepared comes into rotation."""
     rising = (r for r in seen.rows.replicas.values() if r.stands_by and r.state is ReplicaState.STARTING)
@@ -1184,7 +1187,12 @@ def old_ones_leave_one_by_one(spec: ServiceSpec) -> bool:
 
 
 @mistake(
-    rollout, "ports", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.DEREGISTERED_BEFORE_TERMINATED
+    rollout,
+    "ports",
+    Rule.TICK_CLEANS_ROTATION,
+    Rule.WARNING_HANDLED,
+    Rule.DEREGISTERED_BEFORE_TERMINATED,
+    since=18,
 )
 def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[str, int]:
     """Replicas of before are taken out at a port that they don't have."""
@@ -1214,7 +1222,7 @@ def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Ac
         yield from (replace(move, replica=replica) for replica in (move.replica, *on_spot[:1]))
 
 
-@mistake(moves, "_is_calm", Rule.MOVES_WHEN_CALM)
+@mistake(moves, "_is_calm", Rule.MOVES_WHEN_CALM, since=17)
 def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime) -> bool:
     """A move doesn't wait until as many as desired serve."""
     return not any(moves._was_just_tried(r, now) for r in seen.rows.replicas.values())
@@ -1235,7 +1243,7 @@ def moves_follow_each_other(*args: Any) -> bool:
     return False
 
 
-@broken_stage(moves.decide, Rule.MOVES_ONLY_SPOT)
+@broken_stage(moves.decide, Rule.MOVES_ONLY_SPOT, since=18)
 def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
     """Whatever moves to Spot, it saves."""
     if spec.rebalance_cost is not None and moves._is_calm(spec, seen, now):
@@ -1244,7 +1252,7 @@ def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: date
             yield Replace(replica, "costs too much", replica.version, 1.0)
 
 
-@mistake(moves, "worth", Rule.MOVES_PAY)
+@mistake(moves, "worth", Rule.MOVES_PAY, since=26)
 def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: float) -> float:
     """A replica moves wherever Spot isn't dearer."""
     return price
@@ -1320,7 +1328,7 @@ def an_override_is_carried_out_among_others(
     return _decided(spec, replace(seen, vouched=its) if is_more else seen, now, ruling)
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=19)
 def no_override_is_carried_out(*_: object) -> str:
     """Everything is held back, whoever says that it is true."""
     return "nobody is believed"
@@ -1340,12 +1348,16 @@ def what_is_held_back_is_new_at_each_tick(*_: object) -> None:
 
 MISTAKES += [
     Mistake(
-        "all_return_at_once", frozenset({Rule.GRADUAL_RETURN_TO_SPOT}), ((strength, "RETURN_LEAST", 99),)
+        "all_return_at_once",
+        frozenset({Rule.GRADUAL_RETURN_TO_SPOT}),
+        ((strength, "RETURN_LEAST", 99),),
+        since=93,
     ),
     Mistake(
         "scores_that_waver_move_replicas",
         frozenset({Rule.MOVES_BY_LASTING_SCORES}),
         ((timing, "MOVE_SCORE_GAIN", 1),),
+        since=47,
     ),
     Mistake(
         "zones_that_score_well_are_left",

@@ -23,7 +23,7 @@ from tests import schemas
 STANDARD = 3000
 """Seeds, of which each port call goes wrong in each way."""
 
-FEW = 600
+FEW = 300
 """What `make test` has time for."""
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_no_rule_is_broken_in_a_few_runs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a minute of two processors, on a machine that may be busy
+@pytest.mark.timeout(1800)  # two and a half minutes of two processors, on a machine that may be busy
 @one_worker
 def test_no_rule_is_broken(standard: Summary) -> None:
     """Over the standard run every rule holds, at every step and after settling."""
@@ -68,10 +68,10 @@ def test_invocations_overlap(standard: Summary) -> None:
     assert standard.overlaps > 5 * STANDARD
 
 
-@pytest.mark.parametrize("replicas", [1, 40])
-def test_small_and_large_services_stand_it_too(replicas: int) -> None:
+@pytest.mark.parametrize(("replicas", "seeds"), [(1, 100), (40, 40)])
+def test_small_and_large_services_stand_it_too(replicas: int, seeds: int) -> None:
     """One replica, and more than one commit can take."""
-    assert campaign(range(100), replicas).violations == []
+    assert campaign(range(seeds), replicas).violations == []
 
 
 def test_a_seed_repeats_exactly() -> None:

@@ -40,6 +40,7 @@ def scaled(deployed_files: Deployed) -> Iterator[Stand]:
     stand.change(scaling=asdict(before))
 
 
+@pytest.mark.slow
 def test_the_number_follows_a_ramp_and_back(scaled: Stand) -> None:
     """From 1 request a second to 50 and back: one replica, all, one, after the delays; no request fails."""
     scaling, ask = _scaling(scaled), _asking(scaled)

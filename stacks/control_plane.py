@@ -30,7 +30,7 @@ from stacks import operators, permissions
 from stacks.alarms import Alarms, log_search
 from stacks.bundling import functions_code
 from stacks.dashboard import dashboard
-from stacks.functions import ControlFunction, role_export
+from stacks.functions import DRILL, ControlFunction, role_export
 from stacks.permissions import Function
 from stacks.queues import FunctionQueue, dead_letter_queue
 from stacks.removal import SERVICES_GO_FIRST
@@ -336,6 +336,7 @@ class ControlPlaneStack(Stack):
         for name, control in {"OnSignalRole": on_signal, "ReconcileRole": reconcile}.items():
             # Always exported, used or not: an export in use can't be taken away.
             CfnOutput(self, name, value=control.role.role_name, export_name=role_export(control.name))
+        CfnOutput(self, "DrillRoleName", value=drill_role.role_name, export_name=role_export(DRILL))
         # A fixed value: CloudFormation refuses to change an export that is in use, too.
         CfnOutput(
             self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -24,8 +25,14 @@ LOG_RETENTION = logs.RetentionDays.ONE_MONTH
 """As long as the rows of ended replicas: what the table remembers, the log can explain."""
 
 
-def role_export(name: Function) -> str:
-    """What the control plane's stack exports the name of a function's role as, for what services bring."""
+DRILL: Literal["drill"] = "drill"
+"""The role that a drill lends, beside those of functions."""
+
+RoleName = Function | Literal["drill"]
+
+
+def role_export(name: RoleName) -> str:
+    """What the control plane's stack exports the name of a role as, for what services bring."""
     return f"SpotRelay-role-{name.replace('_', '-')}"
 
 

@@ -1,22 +1,34 @@
-"""What the control plane's functions may do with what a service brings: in the service's own stack.
+"""What functions and drills may do with what a service brings: in the service's own stack.
 
 So the control plane's template doesn't depend on the services, and the rights go with the service.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from aws_cdk import Fn, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotrelay.service import Service
-from stacks.functions import role_export
-from stacks.permissions import AS_CDK_NAG_WRITES, Function, Given, Place, grants_for, wildcards
+from stacks.functions import DRILL, RoleName, role_export
+from stacks.permissions import (
+    AS_CDK_NAG_WRITES,
+    Function,
+    Given,
+    Grant,
+    Place,
+    drill_grants_for,
+    grants_for,
+    wildcards,
+)
 from stacks.validation import acknowledge
 
 
 class GivenPermissions(Construct):
-    """A managed policy for each function that needs one. IAM attaches ten to a role by default."""
+    """A managed policy for each role that needs one. IAM attaches ten to a role by default."""
 
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
         super().__init__(scope, id_)
@@ -24,21 +36,25 @@ class GivenPermissions(Construct):
         place = Place.without_own(stack.partition, stack.region, stack.account)
         given = given_by(service)
         for function in Function:
-            granted = grants_for(given, function, place)
-            if not granted:
-                continue
-            role = iam.Role.from_role_name(
-                self, f"Role-{function}", Fn.import_value(role_export(function)), mutable=False
-            )
-            policy = iam.ManagedPolicy(
-                self,
-                f"For-{function}",
-                description=f"What SpotRelay may do with what {service.name} brings",
-                statements=[grant.statement() for grant in granted],
-            )
-            policy.attach_to_role(role)
-            for resource, why in wildcards(grants_for(given, function, AS_CDK_NAG_WRITES)).items():
-                acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", why)
+            self._give(function, service, place, partial(grants_for, given, function))
+        self._give(DRILL, service, place, partial(drill_grants_for, given))
+
+    def _give(
+        self, name: RoleName, service: Service, place: Place, granted: Callable[[Place], Sequence[Grant]]
+    ) -> None:
+        statements = [grant.statement() for grant in granted(place)]
+        if not statements:
+            return
+        exported = Fn.import_value(role_export(name))
+        policy = iam.ManagedPolicy(
+            self,
+            f"For-{name}",
+            description=f"What SpotRelay may do with what {service.name} brings",
+            statements=statements,
+        )
+        policy.attach_to_role(iam.Role.from_role_name(self, f"Role-{name}", exported, mutable=False))
+        for resource, why in wildcards(granted(AS_CDK_NAG_WRITES)).items():
+            acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", why)
 
 
 def given_by(service: Service) -> Given:

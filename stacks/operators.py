@@ -16,11 +16,13 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.permissions import (
+    INTERRUPTING,
     ONLY_OUR_RESOURCES,
     ONLY_TAGGED_AS_OURS,
     Grant,
     Place,
     documents,
+    our_instances,
     service_names,
     wildcards,
 )
@@ -129,12 +131,7 @@ def looking(
             ),
             ("*",),
         ),
-        Grant(
-            "read what an instance of ours wrote to its console",
-            ("ec2:GetConsoleOutput",),
-            place.ec2("instance"),
-            ONLY_OUR_RESOURCES,
-        ),
+        our_instances(place, "read what an instance of ours wrote to its console", "ec2:GetConsoleOutput"),
         Grant(
             "read the functions' decisions", ("logs:FilterLogEvents", "logs:StartQuery"), tuple(log_groups)
         ),
@@ -214,12 +211,7 @@ def interrupting(place: Place) -> tuple[Grant, ...]:
             ("ec2:DescribeInstances",),
             ("*",),
         ),
-        Grant(
-            "interrupt instances of ours",
-            ("ec2:SendSpotInstanceInterruptions",),
-            place.ec2("instance"),
-            ONLY_OUR_RESOURCES,
-        ),
+        our_instances(place, "interrupt instances of ours", *INTERRUPTING),
     )
 
 

@@ -89,6 +89,7 @@ ONLY_TO_EC2: Condition = {
 ROUTING = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
 STARTING = ("ec2:StartInstances",)
 ENDING = ("ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances")
+INTERRUPTING = ("ec2:SendSpotInstanceInterruptions",)
 
 
 def in_partitions(*partitions: str) -> Condition:
@@ -158,21 +159,7 @@ def grants_for(given: Given, function: Function, place: Place) -> tuple[Grant, .
     if given.role_arn:
         why = f"give instances of {given.service} the role that it brings"
         granted.append(Grant(why, ("iam:PassRole",), (given.role_arn,), ONLY_TO_EC2))
-    if given.profile_arn:
-        tags = {f"aws:ResourceTag/{TAG_SERVICE}": given.service}
-        from_a_template = {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"}
-        granted.append(
-            Grant(
-                f"what it may do with every instance of ours, for those with the profile of {given.service}",
-                STARTING if function is Function.ON_SIGNAL else ENDING,
-                place.ec2("instance"),
-                {
-                    "StringEquals": tags,
-                    "StringLike": from_a_template,
-                    "ArnEquals": {"ec2:InstanceProfile": given.profile_arn},
-                },
-            )
-        )
+    granted += _with_given_profile(given, place, STARTING if function is Function.ON_SIGNAL else ENDING)
     if given.target_group_arn and function is Function.RECONCILE:
         tags = {f"aws:ResourceTag/{TAG_SERVICE}": given.service}
         granted.append(
@@ -184,6 +171,28 @@ def grants_for(given: Given, function: Function, place: Place) -> tuple[Grant, .
             )
         )
     return tuple(granted)
+
+
+def drill_grants_for(given: Given, place: Place) -> tuple[Grant, ...]:
+    """What the role of a drill may do besides, for a service that brings a profile."""
+    return _with_given_profile(given, place, INTERRUPTING)
+
+
+def _with_given_profile(given: Given, place: Place, actions: tuple[str, ...]) -> tuple[Grant, ...]:
+    if given.profile_arn is None:
+        return ()
+    return (
+        Grant(
+            f"what it may do with every instance of ours, for those with the profile of {given.service}",
+            actions,
+            place.ec2("instance"),
+            {
+                "StringEquals": {f"aws:ResourceTag/{TAG_SERVICE}": given.service},
+                "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
+                "ArnEquals": {"ec2:InstanceProfile": given.profile_arn},
+            },
+        ),
+    )
 
 
 AS_CDK_NAG_WRITES = Place.without_own("<AWS::Partition>", "<AWS::Region>", "<AWS::AccountId>")
@@ -474,7 +483,7 @@ def _telling(place: Place) -> tuple[Grant, ...]:
     )
 
 
-def _our_instances(place: Place, why: str, *actions: str) -> Grant:
+def our_instances(place: Place, why: str, *actions: str) -> Grant:
     """Actions on instances with our tag, from a template, with a profile of ours.
 
     Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
@@ -494,10 +503,10 @@ def _our_instances(place: Place, why: str, *actions: str) -> Grant:
 
 def _resuming(place: Place) -> tuple[Grant, ...]:
     why = "resume a standby with the warning: an instance of ours that was stopped"
-    return (_our_instances(place, why, *STARTING),)
+    return (our_instances(place, why, *STARTING),)
 
 
 def _ending(place: Place) -> tuple[Grant, ...]:
     """All in one, since a role's policies may be 10,240 characters long together."""
     why = "terminate drained replicas and orphans, stop standbys and resume them"
-    return (_our_instances(place, why, *ENDING),)
+    return (our_instances(place, why, *ENDING),)

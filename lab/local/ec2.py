@@ -15,6 +15,7 @@ from lab.local.context import (
     Params,
     Result,
     check_tag_keys,
+    instance_conditions,
     request_tag_conditions,
     resource_tag_conditions,
 )
@@ -259,12 +260,7 @@ def is_about_instances(action: str, params: Params) -> bool:
 
 
 def _conditions(instance: LocalInstance) -> dict[str, str]:
-    """The condition keys of a call about an instance, as far as we know them."""
-    profile = instance.spec.instance_profile_arn
-    return {
-        **resource_tag_conditions(instance.tags),
-        **({"ec2:InstanceProfile": profile} if profile else {}),
-    }
+    return instance_conditions(instance.tags, instance.spec.instance_profile_arn)
 
 
 def _check_states(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,11 @@ from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
-from stacks.permissions import Function, Place, grants
+from stacks.operators import interrupting, looking
+from stacks.permissions import Function, Grant, Place, grants
 from tests.local.conftest import Aws, Ground, eventually
+from tests.local.test_fis import ended, fis_of, make_role, started
+from tests.local.test_fis import template as experiment
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -24,6 +27,19 @@ IMAGE, OTHER_IMAGE = "ami-0abcdef1234567890", "ami-0fedcba9876543210"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/"
 
 REFUSED = r"UnauthorizedOperation|AccessDenied|AuthorizationError"
+
+
+def statements(granted: Iterable[Grant]) -> list[dict[str, Any]]:
+    """The grants as a policy has them."""
+    return [
+        {
+            "Effect": "Allow",
+            "Action": list(grant.actions),
+            "Resource": list(grant.resources),
+            "Condition": dict(grant.condition),
+        }
+        for grant in granted
+    ]
 
 
 @dataclass(frozen=True)
@@ -37,9 +53,10 @@ class Ours:
     tick_queue: str
     dead_letters: str
 
-    def assume(self, function: Function) -> Aws:
-        """Somebody with what a function is granted, and nothing else."""
-        place = Place(
+    @property
+    def place(self) -> Place:
+        """Where grants hold."""
+        return Place(
             partition="aws",
             region=REGION,
             account=ACCOUNT,
@@ -47,17 +64,10 @@ class Ours:
             tick_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.tick_queue.rsplit('/', 1)[1]}",
             dead_letter_queue_arns=dict.fromkeys(Function, self.dead_letters),
         )
-        return self.ground.aws.assume(
-            *(
-                {
-                    "Effect": "Allow",
-                    "Action": list(grant.actions),
-                    "Resource": list(grant.resources),
-                    "Condition": dict(grant.condition),
-                }
-                for grant in grants(function, place)
-            )
-        )
+
+    def assume(self, function: Function) -> Aws:
+        """Somebody with what a function is granted, and nothing else."""
+        return self.ground.aws.assume(*statements(grants(function, self.place)))
 
     def fleet(self, by: Aws, template: str | None = None, **more: Any) -> Any:
         """CreateFleet, as the controller asks for one."""
@@ -214,6 +224,54 @@ def test_only_our_instances_are_stopped_and_started(ours: Ours) -> None:
         eventually(lambda: ours.ground.states([own]) == ["stopped"], "it is stopped")
         somebody.ec2.start_instances(InstanceIds=[own])
         eventually(lambda: ours.ground.states([own]) == ["running"], "it runs again")
+
+
+SPOT: dict[str, Any] = {"InstanceMarketOptions": {"MarketType": "spot"}, "InstanceType": "g6.2xlarge"}
+"""Of a type of which there are enough, see `foreigners`."""
+
+
+def foreigners(ours: Ours) -> dict[str, str]:
+    """Instances with all marks of ours but one, by what each lacks. Our tag anybody sets who may tag."""
+    operator = ours.ground.aws
+    operator.local.set_capacity(instance_type=SPOT["InstanceType"], spot=30)
+    from_ours = {"LaunchTemplate": {"LaunchTemplateId": ours.template}}
+    from_another = {"LaunchTemplate": {"LaunchTemplateId": ours.ground.template}}
+    return {
+        "our tag": ours.run(operator, **from_ours, **SPOT, TagSpecifications=[]),
+        "a template": ours.run(operator, ImageId=IMAGE, IamInstanceProfile={"Arn": ours.profile}, **SPOT),
+        "a profile of ours": ours.run(operator, **from_another, **SPOT),
+    }
+
+
+def test_the_consoles_of_ours_only_are_shown(ours: Ours) -> None:
+    """Who may look doesn't read another's console by tagging its instance as ours."""
+    looks = ours.ground.aws.assume(
+        *statements(looking(ours.place, [f"{TABLE}x"], f"{TABLE}x", [f"{TABLE}x"]))
+    )
+    for foreign in foreigners(ours).values():
+        with pytest.raises(ClientError, match=REFUSED):
+            looks.ec2.get_console_output(InstanceId=foreign)
+    own = ours.run(ours.ground.aws, LaunchTemplate={"LaunchTemplateId": ours.template})
+    assert looks.ec2.get_console_output(InstanceId=own)["InstanceId"] == own
+
+
+def test_a_drill_interrupts_ours_only(ours: Ours) -> None:
+    """Who may drill ends no other's Spot instance by tagging it as ours: the role that FIS has may not."""
+    role = make_role(ours.ground.aws)
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements(interrupting(ours.place))})
+    ours.ground.aws.client("iam").put_role_policy(
+        RoleName=role.rpartition("/")[2], PolicyName="p", PolicyDocument=policy
+    )
+    foreign = foreigners(ours)
+    own = ours.run(ours.ground.aws, LaunchTemplate={"LaunchTemplateId": ours.template}, **SPOT)
+    ids = [own, *foreign.values()]
+    eventually(lambda: set(ours.ground.states(ids)) == {"running"}, "all run")
+    fis = fis_of(ours.ground.aws)
+    for lacks, id_ in foreign.items():
+        over = ended(fis, started(fis, experiment(role, id_)))
+        assert over["state"]["status"] == "failed", f"interrupted without {lacks}"
+        assert "ec2:SendSpotInstanceInterruptions" in over["state"]["reason"]
+    assert ended(fis, started(fis, experiment(role, own)))["state"]["status"] == "completed"
 
 
 def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:

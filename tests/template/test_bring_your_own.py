@@ -248,6 +248,19 @@ def test_what_ends_instances_is_limited_to_the_services(behind_group: Template) 
     assert starting["Condition"] == with_profile["Condition"]
 
 
+def test_a_drill_may_interrupt_the_services(behind_group: Template) -> None:
+    """The role that FIS gets, which knows our own profiles only."""
+    (interrupting,) = (
+        statement
+        for policy in behind_group.all("AWS::IAM::ManagedPolicy").values()
+        if "SpotRelay-role-drill" in json.dumps(policy["Roles"])
+        for statement in policy["PolicyDocument"]["Statement"]
+    )
+    (ending, _) = allowed(behind_group, Function.RECONCILE, "ec2:TerminateInstances")
+    assert as_list(interrupting["Action"]) == ["ec2:SendSpotInstanceInterruptions"]
+    assert interrupting["Condition"] == ending["Condition"]
+
+
 def test_a_service_that_brings_nothing_grants_nothing(service_stack: Template) -> None:
     """No policy of the functions' is in its stack; nor for one that brings what bears our tags."""
     assert not service_stack.all("AWS::IAM::ManagedPolicy")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from tests.template.support import Template, as_list, flat, refers_to
 
 LOOKS = {
@@ -50,6 +50,22 @@ WITHOUT_NARROWER_RESOURCE = {
 """Read-only, and AWS knows no resource for them."""
 
 OURS = {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
+OUR_INSTANCES = {
+    **OURS,
+    "StringLike": {"aws:ResourceTag/aws:ec2launchtemplate:id": "lt-*"},
+    "ArnLike": {
+        "ec2:InstanceProfile": {
+            "Fn::Join": [
+                "",
+                [
+                    *("arn:", {"Ref": "AWS::Partition"}, ":iam::", {"Ref": "AWS::AccountId"}),
+                    f":instance-profile{INSTANCE_ROLE_PATH}*",
+                ],
+            ]
+        }
+    },
+}
+"""What anybody may set is not enough: see `stacks.permissions.our_instances`."""
 TAGGED_AS_OURS = {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
 
 MOST_CHARACTERS = 6144
@@ -107,7 +123,7 @@ def test_who_looks_sees_ours_only(control_plane: Template) -> None:
     (drawn,) = of_action(control_plane, "OperatorPolicy", "lambda:InvokeFunction")
     assert refers_to(drawn["Resource"]).startswith("Widget")
     (console,) = of_action(control_plane, "OperatorPolicy", "ec2:GetConsoleOutput")
-    assert console["Condition"] == OURS
+    assert console["Condition"] == OUR_INSTANCES
 
 
 def test_who_is_paged_may_run_what_the_alarm_says(control_plane: Template, service_stack: Template) -> None:
@@ -148,4 +164,4 @@ def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) ->
     assert (as_list(sees["Action"]), sees["Resource"]) == (["ec2:DescribeInstances"], "*")
     assert as_list(may["Action"]) == ["ec2:SendSpotInstanceInterruptions"]
     assert flat(may["Resource"]) == "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*"
-    assert may["Condition"] == OURS
+    assert may["Condition"] == OUR_INSTANCES

@@ -631,7 +631,7 @@ class MiniStack:
     def name_leading_keys(self) -> None:
         """Give IAM `dynamodb:LeadingKeys`, the partition keys that a request names; MiniStack doesn't look.
 
-        In a transaction each item is judged by its own. A Query has none here: its keys are in an expression.
+        In a transaction each item is judged by its own.
         """
         actions: Any = self._core["iam_actions"]
         context_of, checks_of = actions.dynamodb_service_context, actions.dynamodb_transaction_checks
@@ -986,4 +986,13 @@ def _keys_by_item(body: bytes) -> Iterator[list[str]]:
         items = [part.get("Item") or part.get("Key") or {}]
         for asked in (part.get("RequestItems") or {}).values():
             items += asked.get("Keys", []) if isinstance(asked, dict) else []
-        yield [str(item[TABLE_PARTITION_KEY]["S"]) for item in items if TABLE_PARTITION_KEY in item]
+        keys = [item[TABLE_PARTITION_KEY] for item in items if TABLE_PARTITION_KEY in item]
+        yield [str(key["S"]) for key in (*keys, *_queried(part))]
+
+
+def _queried(part: JsonObject) -> Iterator[JsonObject]:
+    """The partition key of a Query, which is in its expression: that one must be equal to something."""
+    names, values = (part.get(f"ExpressionAttribute{kind}") or {} for kind in ("Names", "Values"))
+    for name, value in re.findall(r"([#\w]+)\s*=\s*(:\w+)", part.get("KeyConditionExpression") or ""):
+        if names.get(name, name) == TABLE_PARTITION_KEY and value in values:
+            yield values[value]

@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
+from spotrelay.aws.targets import RegisteredTargets
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
+from spotrelay.serving import adoption
 from stacks.operators import interrupting, looking
 from stacks.permissions import Function, Grant, Place, grants
+from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground, eventually
+from tests.local.test_console import clients
 from tests.local.test_fis import ended, fis_of, make_role, started
 from tests.local.test_fis import template as experiment
 
@@ -25,6 +34,8 @@ OUR_TAG: Any = {"Key": TAG_SERVICE, "Value": "demo"}
 TAGGED: list[dict[str, Any]] = [{"ResourceType": kind, "Tags": [OUR_TAG]} for kind in ("instance", "fleet")]
 IMAGE, OTHER_IMAGE = "ami-0abcdef1234567890", "ami-0fedcba9876543210"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/"
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "adopting.md"
 
 REFUSED = r"UnauthorizedOperation|AccessDenied|AuthorizationError"
 
@@ -312,6 +323,42 @@ def test_the_survey_writes_surveys_and_days_only(ours: Ours) -> None:
         lambda: reconcile.delete_item(TableName=ours.table, Key=key("HISTORY#demo")),
         lambda: reconcile.scan(TableName=ours.table),
     )
+    for refused in attempts:
+        with pytest.raises(ClientError, match=REFUSED):
+            refused()
+
+
+def test_who_adopts_writes_rows_and_nothing_else(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the policy of docs/adopting.md: what is in the target group gets rows and the two tags."""
+    named = DOCUMENT.read_text(encoding="utf-8").split("```json")[1].split("```")[0]
+    named = named.replace("the output TableName of SpotRelay-ControlPlane", ours.table)
+    named = named.replace("REGION", REGION).replace("ACCOUNT", ACCOUNT)
+    adopter = ours.ground.aws.assume(*json.loads(named))
+    group = ours.target_group()
+    spec = replace(demo_spec(), target_group_arn=group)
+    foreign = ours.run(ours.ground.aws, ImageId=IMAGE, TagSpecifications=[])
+    eventually(lambda: ours.ground.states([foreign]) == ["running"], "it runs")
+    ours.ground.aws.elb.register_targets(TargetGroupArn=group, Targets=[{"Id": foreign}])
+
+    with_rights = clients(adopter, monkeypatch)
+    targets, store = RegisteredTargets(with_rights), DynamoStore(Table(with_rights, ours.table))
+    targets.hand_over(spec.service, [foreign])
+    rows, found = store.load(spec.service), targets.found(spec)
+    store.commit(adoption.decide(spec, rows, found, datetime.now(UTC), is_to_be_replaced=False))
+    assert [r.instance_id for r in store.load(spec.service).replicas.values()] == [foreign]
+    table = adopter.client("dynamodb")
+    attempts: list[Callable[[], object]] = [
+        lambda: table.query(
+            TableName=ours.table,
+            KeyConditionExpression="PK = :of",
+            ExpressionAttributeValues={":of": {"S": "HISTORY#demo"}},
+        ),
+        lambda: adopter.ec2.create_tags(Resources=[foreign], Tags=[{"Key": "Owner", "Value": "me"}]),
+        lambda: adopter.ec2.terminate_instances(InstanceIds=[foreign]),
+    ]
+    for partition in set(Partition) - {Partition.SERVICE, Partition.INSTANCE, Partition.SERVICES}:
+        item: Any = {"PK": {"S": f"{partition}demo"}, "SK": {"S": "x"}}
+        attempts.append(partial(table.put_item, TableName=ours.table, Item=item))
     for refused in attempts:
         with pytest.raises(ClientError, match=REFUSED):
             refused()

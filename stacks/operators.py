@@ -167,20 +167,28 @@ def drilling(place: Place, role_arn: str) -> tuple[Grant, ...]:
             (place.arn("fis", f"action/{INTERRUPTION}"),),
         ),
         Grant(
-            "make experiments with our tag, and tag nothing without it",
-            ("fis:CreateExperimentTemplate", "fis:StartExperiment", "fis:TagResource"),
-            (templates, experiments),
+            "make templates with our tag",
+            ("fis:CreateExperimentTemplate", "fis:TagResource"),
+            (templates,),
             ONLY_TAGGED_AS_OURS,
         ),
         Grant(
-            "start, watch, stop and clear away experiments with our tag",
-            (
-                "fis:DeleteExperimentTemplate",
-                "fis:GetExperiment",
-                "fis:StartExperiment",
-                "fis:StopExperiment",
-            ),
-            (templates, experiments),
+            # Not by the tag that the request sets: that would start everybody's templates.
+            "start those, and clear them away",
+            ("fis:StartExperiment", "fis:DeleteExperimentTemplate"),
+            (templates,),
+            ONLY_OUR_RESOURCES,
+        ),
+        Grant(
+            "give what is started our tag",
+            ("fis:StartExperiment", "fis:TagResource"),
+            (experiments,),
+            ONLY_TAGGED_AS_OURS,
+        ),
+        Grant(
+            "watch and stop experiments with our tag",
+            ("fis:GetExperiment", "fis:StopExperiment"),
+            (experiments,),
             ONLY_OUR_RESOURCES,
         ),
         Grant(

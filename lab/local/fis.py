@@ -171,7 +171,7 @@ class FaultInjection:
         params = context.params
         tags = params.get("tags", {})
         _require(context, "StartExperiment", _arn("experiment", "*"), tags)
-        template = self._template(context, "StartExperiment", params["experimentTemplateId"])
+        template = self._template(context, "StartExperiment", params["experimentTemplateId"], tags)
         if tags:
             _require(context, "TagResource", _arn("experiment", "*"), tags)
         for known in self._experiments.values():
@@ -199,14 +199,13 @@ class FaultInjection:
         self._end(experiment, "stopped", "Experiment stopped.")
         return {"experiment": experiment.shown()}
 
-    def _template(self, context: Context, action: str, id_: str) -> _Template:
+    def _template(
+        self, context: Context, action: str, id_: str, tags: Mapping[str, str] | None = None
+    ) -> _Template:
+        """The template, if the caller may use it so; a request's tags count for each of its resources."""
         template = self._templates.get(id_)
-        _require(
-            context,
-            action,
-            _arn("experiment-template", id_),
-            of=template.asked.get("tags") if template else {},
-        )
+        of = template.asked.get("tags") if template else {}
+        _require(context, action, _arn("experiment-template", id_), tags, of)
         if template is None:
             raise _not_found(f"Experiment template {id_} doesn't exist.")
         return template

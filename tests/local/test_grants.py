@@ -20,7 +20,7 @@ from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
 from spotrelay.serving import adoption
-from stacks.operators import interrupting, looking
+from stacks.operators import drilling, interrupting, looking
 from stacks.permissions import Function, Grant, Place, grants
 from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground, eventually
@@ -283,6 +283,34 @@ def test_a_drill_interrupts_ours_only(ours: Ours) -> None:
         assert over["state"]["status"] == "failed", f"interrupted without {lacks}"
         assert "ec2:SendSpotInstanceInterruptions" in over["state"]["reason"]
     assert ended(fis, started(fis, experiment(role, own)))["state"]["status"] == "completed"
+
+
+def test_a_drill_starts_its_own_templates_only(ours: Ours) -> None:
+    """Not somebody else's, which may do more with a stronger role, by giving what is started our tag."""
+    aws, role = ours.ground.aws, make_role(ours.ground.aws, "*")
+    by_rights, by_everybody = fis_of(aws.assume(*statements(drilling(ours.place, role)))), fis_of(aws)
+    (instance_id,) = ours.ground.running(1)
+    ours_too = {TAG_SERVICE: "demo"}
+
+    def start(template_id: str, **tags: Any) -> str:
+        begun = by_rights.start_experiment(
+            clientToken=uuid.uuid4().hex, experimentTemplateId=template_id, **tags
+        )
+        return str(begun["experiment"]["id"])
+
+    foreign = by_everybody.create_experiment_template(**experiment(role, instance_id))["experimentTemplate"][
+        "id"
+    ]
+    own = by_rights.create_experiment_template(**{**experiment(role, instance_id), "tags": ours_too})[
+        "experimentTemplate"
+    ]["id"]
+    for template_id, tags in ((foreign, {"tags": ours_too}), (own, {})):
+        with pytest.raises(ClientError, match=REFUSED):
+            start(template_id, **tags)
+    assert ended(by_rights, start(own, tags=ours_too))["state"]["status"] == "completed"
+    by_rights.delete_experiment_template(id=own)
+    with pytest.raises(ClientError, match=REFUSED):
+        by_rights.delete_experiment_template(id=foreign)
 
 
 def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:

@@ -85,6 +85,12 @@ def of_action(template: Template, output: str, action: str) -> list[dict[str, An
     return [s for s in statements(template, output) if action in as_list(s["Action"])]
 
 
+def kind_of(statement: dict[str, Any]) -> str:
+    """Of the one resource, what comes before the slash."""
+    (resource,) = as_list(statement["Resource"])
+    return flat(resource).rpartition(":")[2].partition("/")[0]
+
+
 @pytest.mark.parametrize(("output", "actions"), [("OperatorPolicy", READS), ("DrillPolicy", READS | DRILLS)])
 def test_a_policy_allows_what_its_commands_call_and_no_more(
     control_plane: Template, output: str, actions: set[str]
@@ -141,14 +147,20 @@ def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> Non
     """Experiments have our tag and the one action; only those with our tag can be started and ended."""
     action, made = of_action(control_plane, "DrillPolicy", "fis:CreateExperimentTemplate")
     assert flat(action["Resource"]).endswith(":action/aws:ec2:send-spot-instance-interruptions")
-    assert made["Condition"] == TAGGED_AS_OURS
-    (tagged,) = of_action(control_plane, "DrillPolicy", "fis:TagResource")
-    assert tagged["Condition"] == TAGGED_AS_OURS
-    for name in ("GetExperiment", "StopExperiment", "DeleteExperimentTemplate"):
+    assert (kind_of(made), made["Condition"]) == ("experiment-template", TAGGED_AS_OURS)
+    tagged = of_action(control_plane, "DrillPolicy", "fis:TagResource")
+    assert {kind_of(s) for s in tagged} == {"experiment-template", "experiment"}
+    assert [s["Condition"] for s in tagged] == [TAGGED_AS_OURS] * 2
+    for name, kind in {
+        "GetExperiment": "experiment", "StopExperiment": "experiment",
+        "DeleteExperimentTemplate": "experiment-template",
+    }.items():  # fmt: skip
         (of_ours,) = of_action(control_plane, "DrillPolicy", f"fis:{name}")
-        assert of_ours["Condition"] == OURS
+        assert (kind_of(of_ours), of_ours["Condition"]) == (kind, OURS)
     starts = of_action(control_plane, "DrillPolicy", "fis:StartExperiment")
-    assert [s["Condition"] for s in starts] == [TAGGED_AS_OURS, OURS]
+    assert {kind_of(s): s["Condition"] for s in starts} == {
+        "experiment-template": OURS, "experiment": TAGGED_AS_OURS
+    }  # fmt: skip
 
 
 def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) -> None:

@@ -38,7 +38,7 @@ if [ ! -x "$agent" ]; then
     rm -rf agent && mkdir -m 700 agent
     from=https://amazoncloudwatch-agent.s3.amazonaws.com
     package=$from/ubuntu/$(dpkg --print-architecture)/latest/amazon-cloudwatch-agent.deb
-    curl -fsSL --retry 5 -o agent/agent.deb "$package" -o agent/agent.sig "$package.sig" \\
+    curl -fsSL --fail-early --retry 5 -o agent/agent.deb "$package" -o agent/agent.sig "$package.sig" \\
       -o agent/agent.gpg "$from/assets/amazon-cloudwatch-agent.gpg"
     # Of the latest version no hash can be pinned; the key that AWS signs all of them with is.
     gpg --homedir agent --batch --quiet --import agent/agent.gpg

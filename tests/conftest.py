@@ -14,6 +14,7 @@ from tests.e2e.emitted import Check
 settings.register_profile(
     "spotrelay", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("long", settings.get_profile("spotrelay"), max_examples=100_000)
 settings.load_profile("spotrelay")
 
 

@@ -598,10 +598,13 @@ class MemoryTelemetry:
         self.counts: Counter[Metric] = Counter()
         self.values: dict[Metric, list[float]] = defaultdict(list)
         """Each value that was counted, as it was."""
+        self.services: dict[Metric, set[str | None]] = defaultdict(set)
+        """Whose it was; None: of no service."""
         self.records: list[tuple[str, Mapping[str, object]]] = []
 
-    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
+        self.services[metric].add(service)
         self.counts[metric] += int(value)
         self.values[metric].append(value)
 

@@ -314,5 +314,4 @@ def _decided(
 
 def _in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     """The document that decisions go by: the deployed one, but for what operators ask for."""
-    wanted = rollout.in_effect(spec, rows) if rows.rollback else spec
-    return desired.in_effect(wanted, rows.requests, now)
+    return desired.in_effect(rollout.in_effect(spec, rows), rows.requests, now)

@@ -74,9 +74,8 @@ class Probing:
         entering = rollout.admitted(spec, rows, (r for r in up if not r.stands_by))
         ready = [r.instance_id for r in entering if r.instance_id]
         if ready:
-            # Of a few rows not all may say their port, where their document is lost: others tell.
-            ports = {**rollout.ports(spec, seen.rows), **rollout.ports(spec, rows)}
-            self._ports.router.register(spec, ready, ports)
+            # Of a few rows not all may say their port, where their document is lost: all of them tell.
+            self._ports.router.register(spec, ready, rollout.ports(spec, seen.rows))
         prepared = [StandBy(r) for r in up if r.stands_by and r.instance_id in answering]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}

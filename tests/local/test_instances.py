@@ -201,11 +201,11 @@ def test_a_stopped_instance_starts_with_the_disk_it_had(ground: Ground) -> None:
     ec2, instance_id = ground.aws.ec2, counting(ground)
     (shown,) = (i for i in ground.aws.local.instances() if i["instance_id"] == instance_id)
     (change,) = ec2.stop_instances(InstanceIds=[instance_id])["StoppingInstances"]
+    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be started"):
+        ec2.start_instances(InstanceIds=[instance_id])  # at once, while it stops
     assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "stopping")
     assert change["CurrentState"]["Code"] == 64
     eventually(lambda: body(ground, instance_id) == "", "it answers nothing")
-    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be started"):
-        ec2.start_instances(InstanceIds=[instance_id])
     eventually(lambda: ground.states([instance_id]) == ["stopped"], "it is stopped")
     (described,) = ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
     assert described["PrivateIpAddress"] == shown["address"]
@@ -214,10 +214,10 @@ def test_a_stopped_instance_starts_with_the_disk_it_had(ground: Ground) -> None:
     (change,) = ec2.stop_instances(InstanceIds=[instance_id])["StoppingInstances"]
     assert change["CurrentState"]["Name"] == "stopped", "which is no error"
     (change,) = ec2.start_instances(InstanceIds=[instance_id])["StartingInstances"]
+    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be stopped"):
+        ec2.stop_instances(InstanceIds=[instance_id])  # at once, while it starts
     assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("stopped", "pending")
     assert ec2.start_instances(InstanceIds=[instance_id])["StartingInstances"], "nor is this"
-    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be stopped"):
-        ec2.stop_instances(InstanceIds=[instance_id])
     eventually(lambda: "log" in body(ground, instance_id), "it answers again")
     with urlopen(f"http://{shown['address']}:8081/log", timeout=1) as log:
         assert log.read().decode().split("\n") == ["set up", "started", "started", ""]

@@ -186,6 +186,13 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     assert later[0].window == (over, LaunchWindow(NOW, 1))
 
 
+def test_what_launches_nothing_takes_no_part_in_the_minute() -> None:
+    """Two that write at the same time are no conflict unless both launch."""
+    rows = rows_of(a_replica(1, ReplicaState.READY))
+    (commit,) = changes.changes("demo", demo_spec(), rows, [Drain(rows.replicas[1], "why")], NOW, lambda: "L")
+    assert commit.window is None
+
+
 def commits_of(rows: Rows, *actions: Action) -> list[Changes]:
     """What is written of them."""
     names = (f"L{n}" for n in count())

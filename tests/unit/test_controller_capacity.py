@@ -239,6 +239,19 @@ def test_a_crash_loop_stops_costing_and_a_new_version_ends_it(*, fallback: bool)
     assert [(r.version, r.state) for r in regular] == [(2, ReplicaState.READY)]
 
 
+def test_what_never_became_ready_ends_though_the_load_balancer_does_not_answer() -> None:
+    """It gets no requests that it should finish, and costs as much as one that serves."""
+    world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))
+    controller = Controller(world.ports())
+    world.meddle("router.health", lambda *_: world.router.fail_checks(), times=None)
+    settle(world, controller, rounds=4)
+    (rising,) = active(world)
+    world.refuse("router.deregister", Unavailable("no answer"), times=None)
+    with pytest.raises(Unavailable):
+        settle(world, controller, rounds=100)
+    assert rising.instance_id not in alive(world)
+
+
 def test_on_demand_serves_what_fails_on_spot_for_good() -> None:
     """Spot instances never become ready, on-demand ones do: the fallback serves, and is never given up.
 

@@ -56,7 +56,10 @@ def test_a_readiness_probe_comes_before_the_first_request() -> None:
     controller.tick("demo")
     assert {"router.register", "store.read"}.isdisjoint(world.calls), "nobody is to come in, nor is late"
     world.prober.silent.clear()
+    read: list[set[int]] = []
+    world.meddle("store.read", lambda _, ids: read.append(set(ids)), times=None)
     settle(world, controller)
+    assert read[0] == {1, 2}, "those that may come in, and no other"
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
 
 

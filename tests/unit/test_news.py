@@ -191,6 +191,16 @@ def test_a_loss_is_told_once_while_it_serves_on() -> None:
     assert NoticeKind.REPLICA_LOST not in [n.kind for n in news.since(after, [ended], "demo", 3, NOW).notices]
 
 
+def test_a_loss_is_forgotten_once_it_is_made_good() -> None:
+    """It is kept while it lives, or while what is to replace it isn't ready: the record never grows."""
+    lost = a_replica(1, ReplicaState.TERMINATED, warned_at=NOW, lost_at=NOW)
+    told = replace(WHOLE, lost={1: lost})
+    rest = [a_replica(i, READY) for i in (2, 3)]
+    for state, kept in ((ReplicaState.STARTING, {1}), (READY, set())):
+        rows = rows_of(*rest, a_replica(4, state, replaces=1), told=replace(told, highest_id=4))
+        assert news.since(rows, (), "demo", 3, NOW).told.lost.keys() == kept
+
+
 def test_a_standby_that_is_gone_is_no_loss() -> None:
     """It serves nobody. Its row, its event and its metric say the same as the history."""
     for state in (ReplicaState.STANDBY, ReplicaState.STARTING):
@@ -338,6 +348,7 @@ def test_how_the_ready_ones_are_bought_is_counted() -> None:
     assert values(world, Metric.REPLICAS_ON_DEMAND)[-1] == 1
     there_s = (world.clock.now() - launched_at).total_seconds()
     assert values(world, Metric.LONGEST_FALLBACK_S)[-1] == there_s > 0
+    assert world.telemetry.services[Metric.LONGEST_FALLBACK_S] == {"demo"}
 
 
 def surveyed(world: World) -> Survey:

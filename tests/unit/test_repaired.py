@@ -418,3 +418,12 @@ def test_what_waits_for_its_probe_is_registered_at_the_port_of_its_like() -> Non
         targets.pop(row.instance_id or "", None)
     go_on(world, controller, 6)
     assert world.router.registered[row.instance_id or ""] == 8081
+
+
+def test_of_new_ones_that_are_taken_back_only_those_that_serve_are_needed() -> None:
+    """One old one is left: the new one that serves stays beside it, the one that starts goes."""
+    spec = spec_of(2, on_update=OnUpdate.BLUE_GREEN)
+    starts, serves = new(4, ReplicaState.STARTING, replaces=1), new(3)
+    failed = Backoff(2, LONG_AGO, version=2)
+    actions = decide(old(1, replaced_by=4), serves, starts, spec=spec, backoff=failed)
+    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [4]

@@ -267,6 +267,10 @@ def test_one_that_gets_ready_lets_it_go_on() -> None:
     actions = decide(old(1), old(2), older, health=_healthy(1, 2, 3), backoff=STOPPED)
     assert actions == [MarkReady(older)]
     assert projection.backoff_after(spec_of(), STOPPED, actions, NOW) == STOPPED
+    back = replace(rising, entered={**rising.entered, ReplicaState.DRAINING: NOW - seconds(9)})
+    assert back.comes_back
+    found: list[Action] = [MarkReady(back)]
+    assert projection.backoff_after(spec_of(), STOPPED, found, NOW) == STOPPED, "it was there before"
 
 
 def test_what_fails_beside_an_older_one_that_gets_ready_counts() -> None:

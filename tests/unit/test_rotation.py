@@ -365,3 +365,13 @@ def test_where_no_row_says_who_serves_all_stay_until_their_last_moment() -> None
     assert leaving(spec_of(3), *rising, ill, serves) == [1, 2, 3]
     serves = a_replica(4, READY, warned_at=NOW - seconds(110))
     assert leaving(spec_of(3), *rising, ill, serves) == [4], "somebody serves after it, or comes to"
+
+
+def test_who_has_left_may_be_the_last_only_while_nobody_serves() -> None:
+    """EC2 is asked about few: about who serves on, and who was to leave where nobody does by their rows."""
+    left = a_replica(1, ReplicaState.DRAINING, warned_at=NOW)
+    rising, serves = a_replica(2, ReplicaState.STARTING), a_replica(3, READY)
+    assert rotation.last_in_rotation([left, rising]) == [left]
+    assert rotation.last_in_rotation([left, rising, serves]) == []
+    serves_on = replace(serves, warned_at=NOW)
+    assert rotation.last_in_rotation([left, rising, serves_on]) == [serves_on]

@@ -21,6 +21,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
 from spotrelay.serving import standby as standbys
 from spotrelay.serving import strength
+from spotrelay.serving.actions import StartInstance
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import (
@@ -33,6 +34,7 @@ from tests.unit.worlds import (
     reclaim,
     rows,
     settle,
+    table,
     warn,
     world_of,
 )
@@ -253,6 +255,9 @@ def test_one_that_is_refused_is_followed_by_the_next_and_then_by_a_cold_fallback
     assert [r.is_standby for r in fallbacks] == [False], "a cold one"
     assert [r.attempts for r in standing_by(world)] == [1, 1]
     assert all(r.retry_at for r in standing_by(world))
+    ended = [r for r in table(world).history.values() if r.reason == "stands by again"]
+    assert ended
+    assert all("; refused: " in (r.launch or "") for r in ended), "`explain` tells in EC2's words"
 
 
 def test_a_refusal_teaches_about_where_the_instance_is() -> None:
@@ -685,6 +690,13 @@ def test_standbys_keep_to_the_types_and_zones_that_they_may_have() -> None:
     world, _ = prepared(replace(spec_of(2), **only))
     assert [r.offering.pool for r in standing_by(world) if r.offering] == [pool, pool]
     assert {r.offering.pool for r in active(world) if r.offering} != {pool}
+
+
+def test_a_start_is_asked_for_again_after_ten_seconds_and_no_sooner() -> None:
+    """Whoever asked first may still be at it."""
+    for since_s, again in ((timing.AGAIN_S, True), (timing.AGAIN_S - 0.1, False)):
+        row = a_replica(1, ReplicaState.PROVISIONING, since_s=since_s, is_standby=True, is_fallback=True)
+        assert list(standbys.awaken(row, NOW)) == ([StartInstance(row)] if again else [])
 
 
 def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:

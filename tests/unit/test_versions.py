@@ -199,6 +199,7 @@ def test_documents_are_kept_for_what_replicas_have_and_for_the_version_before() 
     known = rows_of(old(1), earlier={1: BEFORE})
     assert rollout.earlier_kept(spec_of(), third, known) == {1: BEFORE, 2: spec_of()}
     assert rollout.earlier_kept(spec_of(), third, rows_of(earlier={1: BEFORE})) == {2: spec_of()}
+    assert rollout.earlier_kept(third, third, rows_of(earlier={1: BEFORE})) == {1: BEFORE}
     assert rollout.earlier_kept(None, third, rows_of()) == {}
     back = rows_of(new(2), earlier={1: BEFORE, 2: spec_of()}, rollback=Rollback(3, 1, 8081))
     assert rollout.earlier_kept(third, replace(third, replicas=9), back) == {1: BEFORE, 2: spec_of()}
@@ -282,6 +283,8 @@ def test_an_operator_goes_back() -> None:
     assert rollout.to_launch(wanted, back, new(5, REQUESTED)) == 1
     assert rollout.of_version(wanted, back, 2).port == 9000
     assert rollout.in_effect(replace(spec, version=3), back).version == 3, "another one is deployed"
+    elsewhere = replace(back, rollback=Rollback(2, 1, 7000))
+    assert rollout.in_effect(spec, elsewhere).port == 7000, "where it listened when it was given up"
 
 
 def test_one_goes_back_to_what_serves() -> None:

@@ -107,15 +107,15 @@ def is_given_up(replica: Replica, now: datetime) -> bool:
 def _unclear(seen: Observation) -> set[int]:
     """Those that may serve though their rows don't say so.
 
-    Neither EC2 nor the load balancer shows a ready one. Or the load balancer has it, and doesn't know how it
-    does.
+    Neither EC2 nor the load balancer shows a ready one. Or one starts and is registered, and the load
+    balancer doesn't know how it does.
     """
     health = {r.id: seen.health_of(r) for r in seen.rows.replicas.values()}
     return {
         r.id
         for r in seen.rows.replicas.values()
         if (r.state is ReplicaState.READY and health[r.id] is None and r.instance_id not in seen.instances)
-        or health[r.id] is TargetState.UNAVAILABLE
+        or (r.state is ReplicaState.STARTING and health[r.id] is TargetState.UNAVAILABLE)
     }
 
 
@@ -242,7 +242,7 @@ def _undecided(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation)
     One for each Spot replica that is only just being asked for in place of one that never served: it may be
     refused, or start. Until that is known, what stood in for its predecessor goes on.
     """
-    if not spec.on_demand_fallback:
+    if not (spec.on_demand_fallback and spec.use_spot):
         return 0
     asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
     return sum(r.purchase_option is PurchaseOption.SPOT and not _is_covered(r, seen) for r in asked_for)

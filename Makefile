@@ -31,7 +31,7 @@ test-all: lint ## the same, and the slow tests, which wait for minutes
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
 
-mutants: setup ## put one mistake at a time into the core: do tests notice? ten minutes; ARGS=--help
+mutants: setup ## put one mistake at a time into the core: do tests notice? an hour and a half; ARGS=--help
 	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
 replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made-up one), into out/replay

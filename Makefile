@@ -28,7 +28,7 @@ test: lint ## every check, and every test but the slow ones
 test-all: lint ## the same, and the slow tests, which wait for minutes
 	@exec $(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
 
-chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
+chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, more than an hour
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
 
 mutants: setup ## put one mistake at a time into the core: do tests notice? an hour and a half; ARGS=--help

@@ -87,14 +87,6 @@ def resource_tag_conditions(tags: Mapping[str, str]) -> dict[str, str]:
     return {f"{prefix}:ResourceTag/{key}": value for key, value in tags.items() for prefix in ("aws", "ec2")}
 
 
-def instance_conditions(tags: Mapping[str, str], profile_arn: str | None) -> dict[str, str]:
-    """The condition keys of a call about an instance, as far as we know them."""
-    return {
-        **resource_tag_conditions(tags),
-        **({"ec2:InstanceProfile": profile_arn} if profile_arn else {}),
-    }
-
-
 def request_tag_conditions(tags: Mapping[str, str]) -> dict[str, Any]:
     """Tags that a request sets as condition keys; none at all if it sets none, as on AWS."""
     if not tags:

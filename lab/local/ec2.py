@@ -15,7 +15,6 @@ from lab.local.context import (
     Params,
     Result,
     check_tag_keys,
-    instance_conditions,
     request_tag_conditions,
     resource_tag_conditions,
 )
@@ -70,7 +69,7 @@ def terminate_instances(context: Context) -> Result:
     """
     instances = _by_ids(context, context.params["InstanceIds"])
     for instance in instances:
-        context.require("ec2:TerminateInstances", instance.arn, _conditions(instance))
+        context.require("ec2:TerminateInstances", instance.arn, instance_conditions(instance))
     protected = [i for i in instances if i.is_protected and not i.state.is_over]
     spared = {i.zone for i in protected}
     before = {i.id: i.state for i in instances}
@@ -90,7 +89,7 @@ def start_instances(context: Context) -> Result:
     """All or nothing: one that can't start, or has no room, and none does."""
     instances = _by_ids(context, context.params["InstanceIds"])
     for instance in instances:
-        context.require("ec2:StartInstances", instance.arn, _conditions(instance))
+        context.require("ec2:StartInstances", instance.arn, instance_conditions(instance))
     _check_states(instances, lambda state: state.can_start, "started")
     before = {i.id: i.state for i in instances}
     stopped = [i for i in instances if i.state is LocalInstanceState.STOPPED]
@@ -112,7 +111,7 @@ def stop_instances(context: Context) -> Result:
     """All or nothing: one that can't stop, and none does."""
     instances = _by_ids(context, context.params["InstanceIds"])
     for instance in instances:
-        context.require("ec2:StopInstances", instance.arn, _conditions(instance))
+        context.require("ec2:StopInstances", instance.arn, instance_conditions(instance))
     spot = [i for i in instances if i.is_spot]
     if spot:
         raise AwsError(
@@ -216,7 +215,7 @@ def get_console_output(context: Context) -> Result:
     Older types than Nitro's know only what was there when the instance came to run.
     """
     (instance,) = _by_ids(context, [context.params["InstanceId"]])
-    context.require("ec2:GetConsoleOutput", instance.arn, _conditions(instance))
+    context.require("ec2:GetConsoleOutput", instance.arn, instance_conditions(instance))
     latest = bool(context.params.get("Latest"))
     if latest and instance_types().get(instance.instance_type, {}).get("Hypervisor") == "xen":
         raise AwsError(
@@ -259,8 +258,13 @@ def is_about_instances(action: str, params: Params) -> bool:
     return all(ours)
 
 
-def _conditions(instance: LocalInstance) -> dict[str, str]:
-    return instance_conditions(instance.tags, instance.spec.instance_profile_arn)
+def instance_conditions(instance: LocalInstance) -> dict[str, str]:
+    """The condition keys of a call about an instance, as far as we know them."""
+    profile = instance.spec.instance_profile_arn
+    return {
+        **resource_tag_conditions(instance.tags),
+        **({"ec2:InstanceProfile": profile} if profile else {}),
+    }
 
 
 def _check_states(

@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from lab.local.cloud import EmulatedCloud, NotPossibleError
-from lab.local.context import Context, Handler, Result, instance_conditions, request_tag_conditions
+from lab.local.context import Context, Handler, Result, request_tag_conditions
+from lab.local.ec2 import instance_conditions
 from lab.local.environment import ACCOUNT, EC2_WARNING_S, REGION
 from lab.local.instances import LocalInstance, LocalInstanceState
 from lab.local.ministack import MiniStack
@@ -256,7 +257,7 @@ class FaultInjection:
             if denied:
                 return denied
             for instance in found:
-                conditions = instance_conditions(instance.tags, instance.spec.instance_profile_arn)
+                conditions = instance_conditions(instance)
                 denied = self._ministack.denial_of(
                     key, "ec2:SendSpotInstanceInterruptions", instance.arn, conditions
                 )

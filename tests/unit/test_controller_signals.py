@@ -13,7 +13,7 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Conflict, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
@@ -22,6 +22,7 @@ from spotrelay.serving.actions import ComeBack
 from spotrelay.serving.rotation import WARNED
 from tests.examples import demo_spec
 from tests.unit.worlds import (
+    Troubled,
     active,
     alive,
     counted,
@@ -282,12 +283,8 @@ def test_what_should_have_been_looked_at_already_is_looked_at_now() -> None:
     assert world.ticker.leaves == [("demo", 0), ("demo", 31)]
 
 
-def test_the_last_one_is_asked_about_before_it_leaves() -> None:
-    """EC2 took its warning back: it stays, and nobody is asked about while another one serves."""
-    world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
-    (last,) = active(world)
-    controller.handle(warn(world, last))
+def stays_while_ec2_spares_it(world: Troubled, controller: Controller, last: Replica) -> None:
+    """Its last moment comes: it stays if EC2 took its warning back, and leaves if EC2 can't be asked."""
     world.clock.advance(110)
     world.fleet.interrupted.clear()
     controller.leave("demo")
@@ -296,6 +293,15 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     with pytest.raises(Throttled):
         controller.leave("demo")
     assert in_rotation(world) == set(), "where nobody says so, its time has come"
+
+
+def test_the_last_one_is_asked_about_before_it_leaves() -> None:
+    """EC2 took its warning back: it stays, and nobody is asked about while another one serves."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    (last,) = active(world)
+    controller.handle(warn(world, last))
+    stays_while_ec2_spares_it(world, controller, last)
 
 
 def test_what_has_left_and_may_be_alone_is_asked_about_too() -> None:
@@ -306,14 +312,7 @@ def test_what_has_left_and_may_be_alone_is_asked_about_too() -> None:
     controller.handle(warn(world, last))
     (warned,) = (r for r in active(world) if r.id == last.id)
     table(world).replicas[last.id] = warned.to(ReplicaState.DRAINING, world.clock.now())
-    world.clock.advance(110)
-    world.fleet.interrupted.clear()
-    controller.leave("demo")
-    assert in_rotation(world) == {instance_of(last)}
-    world.refuse("fleet.warned", Throttled("slow down"))
-    with pytest.raises(Throttled):
-        controller.leave("demo")
-    assert in_rotation(world) == set(), "where nobody says so, its time has come"
+    stays_while_ec2_spares_it(world, controller, last)
 
 
 def test_a_row_of_another_instance_is_not_what_a_signal_is_about() -> None:

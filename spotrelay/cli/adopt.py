@@ -11,11 +11,9 @@ import typer
 
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
-from spotrelay.core import desired
 from spotrelay.core.names import target_group_name
 
 if TYPE_CHECKING:
-    from spotrelay.core.rows import Rows
     from spotrelay.core.spec import ServiceSpec
     from spotrelay.operate.access import ControlPlane
     from spotrelay.serving.adoption import Target
@@ -46,7 +44,7 @@ def adopt(
     From then on SpotRelay looks after them: on a Spot warning each drains and is replaced.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.serving import adoption
+    from spotrelay.serving import adoption, rollout
 
     with control_plane.errors_shown("adopt"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
@@ -58,7 +56,7 @@ def adopt(
             )
         rows = plane.store.load(name)
         found = adoption.foreign(plane.targets.found(spec), rows)
-        wanted = _in_effect(spec, rows)
+        wanted = rollout.in_effect(spec, rows, datetime.now(UTC))
         reasons = {
             target.id: adoption.why_not(target, wanted, is_to_be_replaced=is_to_be_replaced)
             for target in found
@@ -98,13 +96,6 @@ def _explain(name: str, count: int, *, is_to_be_replaced: bool) -> None:
     )
 
 
-def _in_effect(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
-    """What the controller goes by."""
-    from spotrelay.serving import rollout
-
-    return desired.in_effect(rollout.in_effect(spec, rows), rows.requests, datetime.now(UTC))
-
-
 def _take(
     plane: ControlPlane, spec: ServiceSpec, targets: Sequence[Target], *, is_to_be_replaced: bool
 ) -> None:
@@ -140,11 +131,11 @@ def _are_recorded(
     plane: ControlPlane, spec: ServiceSpec, batch: Sequence[Target], *, is_to_be_replaced: bool
 ) -> bool:
     from spotrelay.core.ports import Conflict
-    from spotrelay.serving import adoption
+    from spotrelay.serving import adoption, rollout
 
     for _ in range(ATTEMPTS):
         rows = plane.store.load(spec.service)
-        wanted, left = _in_effect(spec, rows), adoption.foreign(batch, rows)
+        wanted, left = rollout.in_effect(spec, rows, datetime.now(UTC)), adoption.foreign(batch, rows)
         try:
             adoption.check(wanted, rows, len(left), is_to_be_replaced=is_to_be_replaced)
             plane.store.commit(

@@ -104,13 +104,12 @@ def _role(plane: ControlPlane) -> str:
 
 def _plan(plane: ControlPlane, name: str, replicas: int) -> Plan:
     from spotrelay.cli import control_plane
-    from spotrelay.core import desired
     from spotrelay.operate.drill import RefusedError, plan
     from spotrelay.serving import rollout
 
     deployed = control_plane.deployed(plane, name)
     rows = plane.store.load(name)
-    spec = desired.in_effect(rollout.in_effect(deployed, rows), rows.requests, datetime.now(UTC))
+    spec = rollout.in_effect(deployed, rows, datetime.now(UTC))
     try:
         return plan(spec, rows, replicas)
     except RefusedError as error:

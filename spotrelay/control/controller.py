@@ -18,7 +18,7 @@ from spotrelay.control.notifying import Notifier
 from spotrelay.control.performing import Decision, Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.control.reporting import Reporting
-from spotrelay.core import desired, timing
+from spotrelay.core import timing
 from spotrelay.core.held import Override
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, Ports, UnreadableDocument
@@ -144,7 +144,7 @@ class Controller:
                 with suppress(Conflict):  # somebody else has just done it
                     self._mend_ids(service)
                 rows = self._ports.store.load(service)
-            wanted = _in_effect(spec, rows, now)
+            wanted = rollout.in_effect(spec, rows, now)
             asked = Outcome(self._ports)
             actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
@@ -173,7 +173,7 @@ class Controller:
             known = ((s, rows.replicas[i]) for s, i in about if i in rows.replicas)
             # If the table was restored in between, a row may have another instance, or none: the tick sees.
             sightings = [(s, replica) for s, replica in known if replica.instance_id == s.instance_id]
-            wanted = spec and _in_effect(spec, rows, now)
+            wanted = spec and rollout.in_effect(spec, rows, now)
             actions = interruption.decide(sightings, rows, wanted, now)
             outcome = self._performer.perform(Decision(service, wanted, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
@@ -267,7 +267,7 @@ class Controller:
         counted = Outcome(ports)
         if deployed and deployed.scaling:
             rows = self._gatherer.with_load(counted, deployed, deployed.scaling, rows)
-        spec = deployed and _in_effect(deployed, rows, ports.clock.now())
+        spec = deployed and rollout.in_effect(deployed, rows, ports.clock.now())
         if spec is None and not is_removed:
             self._note_held(service, holding)
             return self._performer.soon() if rows.removal.told_at or holding.let_go else None
@@ -310,8 +310,3 @@ def _decided(
     actions = decide(seen)
     held = overridable(actions)
     return decide(replace(seen, vouched=held)) if holding.lets_go(held) else actions
-
-
-def _in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
-    """The document that decisions go by: the deployed one, but for what operators ask for."""
-    return desired.in_effect(rollout.in_effect(spec, rows), rows.requests, now)

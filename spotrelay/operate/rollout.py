@@ -67,7 +67,7 @@ def progress(seen: ServiceSnapshot, since: datetime) -> Progress | None:
     """How far it is, of what was deployed at `since`; None: it has no document, so nothing is to come."""
     if seen.spec is None or seen.wanted is None:
         return None
-    spec, rows = rollout.in_effect(seen.spec, seen.rows), seen.rows
+    spec, rows = rollout.in_effect(seen.spec, seen.rows, seen.at), seen.rows
     old = rollout.old_ones(spec, rows)
     staying = [r for r in seen.present if r.stays]
     failed = _failed(seen, spec.version, since)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from spotrelay.core import timing
+from spotrelay.core import desired, timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rollback, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -282,12 +282,15 @@ def _document(rows: Rows, version: int) -> ServiceSpec | None:
     return last if last and last.version == version else rows.earlier.get(version)
 
 
-def in_effect(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
-    """The document that decisions go by: the deployed one, or what an operator asked to go back to."""
+def in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
+    """The document that decisions go by: the deployed one, but for what operators and the load ask for.
+
+    An operator may ask for an earlier version; both may ask for another number of replicas.
+    """
     back = rows.rollback
-    if back is None or back.version != spec.version:
-        return spec
-    return replace(of_version(spec, rows, back.to), port=back.port)
+    if back is not None and back.version == spec.version:
+        spec = replace(of_version(spec, rows, back.to), port=back.port)
+    return desired.in_effect(spec, rows.requests, now)
 
 
 def earlier_kept(kept: ServiceSpec | None, deployed: ServiceSpec, rows: Rows) -> dict[int, ServiceSpec]:

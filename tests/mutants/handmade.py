@@ -86,7 +86,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "warnings-go-by-the-file",
         "control.controller",
-        "wanted = spec and _in_effect(spec, rows, now)",
+        "wanted = spec and rollout.in_effect(spec, rows, now)",
         "wanted = spec",
         "the fast path reads the service file's number, whatever an operator asks for",
     ),
@@ -94,7 +94,7 @@ HAND_MADE: Sequence[HandMade] = (
         "document-in-effect-kept",
         "control.gathering",
         "store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))",
-        "store.keep_document(desired.in_effect(spec, rows.requests, ports.clock.now()), {})",
+        "store.keep_document(rollout.in_effect(spec, rows, ports.clock.now()), {})",
         "what an operator asks for is kept as the service file's number, and outlives its time",
     ),
     HandMade(

@@ -1417,9 +1417,9 @@ def what_was_taken_back_goes_on(*args: Any) -> bool:
 
 
 @mistake(rollout, "in_effect", Rule.ROLLED_BACK, since=47)
-def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
+def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     """The deployed version is launched, though an operator gave it up."""
-    return spec
+    return desired.in_effect(spec, rows.requests, now)
 
 
 @mistake(replacement, "_version", Rule.ROLLED_BACK, since=2851)

@@ -251,7 +251,7 @@ def test_a_rollback_repairs_too() -> None:
     spec = spec_of(1)
     waiting = new(4, REQUESTED, attempts=3, is_denied=True)
     rows = rows_of(waiting, rollback=Rollback(2, 1, 8081), earlier={1: spec_of(1, version=1)})
-    back = rollout.in_effect(spec, rows)
+    back = rollout.in_effect(spec, rows, NOW)
     assert (back.version, rollout.to_launch(back, rows, waiting)) == (1, 1)
     assert rollout.to_launch(replace(spec, version=3), rows, waiting) == 3, "another one is deployed"
 

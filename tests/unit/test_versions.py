@@ -272,7 +272,7 @@ def test_an_operator_goes_back() -> None:
     """What the deployed version has is replaced by what was before it, and nothing is launched with it."""
     spec = spec_of(on_update=OnUpdate.ROLLING)
     back = rows_of(new(3), new(4), earlier={1: BEFORE}, document=spec, rollback=Rollback(2, 1, 8081))
-    wanted = rollout.in_effect(spec, back)
+    wanted = rollout.in_effect(spec, back, NOW)
     assert (wanted.version, wanted.port, wanted.readiness_probe) == (1, 8081, ASKED_BEFORE)
     seen = seen_of(new(3), new(4), health=dict.fromkeys((3, 4), TargetState.HEALTHY))
     seen = seen.with_rows(replace(back, replicas=seen.rows.replicas))
@@ -282,9 +282,9 @@ def test_an_operator_goes_back() -> None:
     assert rollout.proven(wanted, back) == 1
     assert rollout.to_launch(wanted, back, new(5, REQUESTED)) == 1
     assert rollout.of_version(wanted, back, 2).port == 9000
-    assert rollout.in_effect(replace(spec, version=3), back).version == 3, "another one is deployed"
+    assert rollout.in_effect(replace(spec, version=3), back, NOW).version == 3, "another one is deployed"
     elsewhere = replace(back, rollback=Rollback(2, 1, 7000))
-    assert rollout.in_effect(spec, elsewhere).port == 7000, "where it listened when it was given up"
+    assert rollout.in_effect(spec, elsewhere, NOW).port == 7000, "where it listened when it was given up"
 
 
 def test_one_goes_back_to_what_serves() -> None:

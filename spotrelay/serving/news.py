@@ -125,11 +125,12 @@ def _gap(
     whole_at = desired if ready >= desired else told.whole_at
     facts: dict[str, Any] = {"desired": desired, "ready": ready}
     if short > 0 and told.gap_since is None:
-        began = _fell_at(replicas, ready, ready + short, now)
+        began = _turned_at(replicas, ready, ready + short, now)
         notice = Notice(NoticeKind.FLEET_NOT_WHOLE, service, str(text_of(began)), began, facts)
         return News(replace(told, gap_since=began), (notice,))
     if short <= 0 and told.gap_since is not None:
-        over = _whole_again_at(rows, ready + short, told.gap_since, now)
+        turned_at = _turned_at(replicas, ready, ready + short, now)
+        over = turned_at if turned_at > told.gap_since else max(told.gap_since, now)
         gap_s = (over - told.gap_since).total_seconds()
         facts |= {"since": text_of(told.gap_since), "gap_s": round(gap_s, 3)}
         notice = Notice(NoticeKind.FLEET_WHOLE, service, str(text_of(told.gap_since)), over, facts)
@@ -137,8 +138,12 @@ def _gap(
     return News(replace(told, whole_at=whole_at))
 
 
-def _fell_at(replicas: Iterable[Replica], ready: int, enough: int, now: datetime) -> datetime:
-    """When there had last been enough, told backwards from now on: `ready` are left."""
+def _turned_at(replicas: Iterable[Replica], ready: int, enough: int, now: datetime) -> datetime:
+    """Since when there are enough, or too few: told backwards from now on, when so many are `ready`.
+
+    What only answers its checks again is seen by the tick.
+    """
+    are_enough = ready >= enough
     turns: list[tuple[datetime, int]] = []
     for replica in replicas:
         if came := replica.entered.get(ReplicaState.READY):
@@ -146,16 +151,9 @@ def _fell_at(replicas: Iterable[Replica], ready: int, enough: int, now: datetime
             turns += [(came, 1), *([(left, -1)] if left else [])]
     for at, turn in sorted(turns, reverse=True):
         ready -= turn
-        if ready >= enough:
+        if (ready >= enough) is not are_enough:
             return min(at, now)
     return now
-
-
-def _whole_again_at(rows: Rows, needed: int, since: datetime, now: datetime) -> datetime:
-    """When so many came to serve. What only answers its checks again is seen by the tick."""
-    came = sorted(r.entered[ReplicaState.READY] for r in rows.replicas.values() if r.serves)
-    at = came[needed - 1] if 0 < needed <= len(came) else now
-    return min(at, now) if at > since else max(since, now)
 
 
 def _ready(replica: Replica) -> Notice:

@@ -697,8 +697,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "gap-ends-with-the-tick",
         "serving.news",
-        "return min(at, now) if at > since else max(since, now)",
-        "return max(since, now)",
+        "over = turned_at if turned_at > told.gap_since else max(told.gap_since, now)",
+        "over = max(told.gap_since, now)",
         "a gap is longer than it was",
     ),
     HandMade(

@@ -754,6 +754,12 @@ def a_gap_is_told_before_it_is_on_record(self: Any, before: Any) -> bool:
     return False
 
 
+@mistake(news, "_turned_at", Rule.NEWS_TRUE)
+def gaps_begin_and_end_with_ticks(replicas: Any, ready: int, enough: int, now: datetime) -> datetime:
+    """A gap is as long as ticks have known of it."""
+    return now
+
+
 @mistake(Performer, "_take_out", Rule.METRICS_EXACT, since=51)
 def failed_deregistrations_are_counted(
     self: Performer, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any

@@ -242,6 +242,7 @@ class Rule(StrEnum):
         "That a replica became ready or was lost, and that the service ceased to be whole and is again, "
         "is told at least once, and of no other"
     )
+    NEWS_TRUE = "What is told of a replica or a gap is what the rows say, to the second"
     NO_OPEN_INTENT = "No launch intent is open"
     NO_LEASE_HELD = "No lease is held"
     DEAD_LETTERS_EXACT = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from lab.sim.gate import at, time_of
@@ -15,7 +15,7 @@ from lab.sim.rules.desired import in_effect, rolled_back
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.desired import Source
-from spotrelay.core.notices import NoticeKind
+from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
@@ -147,6 +147,10 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
         if heard - either != happened - either:
             report(Rule.NEWS_TOLD, f"{service}: {kind} of {sorted(heard)}, not {sorted(happened)}")
     lost = {r.id: r for r in new if r.lost_at}
+    _check_replaced(world, told, known)
+    awaited = {r.replaces for r in rows.replicas.values() if ReplicaState.READY not in r.entered}
+    if not rows.told.lost.keys() <= rows.replicas.keys() | awaited:
+        report(Rule.NEWS_TRUE, f"{service}: {sorted(rows.told.lost)} are kept as lost")
     heard = {n.subject for n in told if n.kind is NoticeKind.REPLICA_LOST and n.facts["warned"]}
     # One that was found gone may be warned later: EC2's events come in any order.
     if not heard <= {str(r.id) for r in lost.values() if r.warned_at}:
@@ -161,6 +165,20 @@ def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, R
     # A table that forgot what was told can't know when a gap began.
     if not gaps >= ends:
         report(Rule.NEWS_TOLD, f"{service}: gaps since {sorted(ends - gaps)} end, and never began")
+
+
+def _check_replaced(world: SimWorld, told: Collection[Notice], known: Mapping[int, Replica]) -> None:
+    """Was every loss told to be replaced whose replacement was told to be ready?"""
+    heard = {(n.kind, n.subject) for n in told}
+    lost = {str(r.id) for r in known.values() if (NoticeKind.REPLICA_LOST, str(r.id)) in heard}
+    for row in known.values():
+        subject = str(row.replaces)
+        if subject not in lost or (NoticeKind.REPLICA_READY, str(row.id)) not in heard:
+            continue
+        lost_at = known[int(subject)].lost_at
+        is_for_loss = lost_at is not None and row.entered[ReplicaState.REQUESTED] + seconds(SKEW_S) >= lost_at
+        if is_for_loss and (NoticeKind.REPLICA_REPLACED, subject) not in heard:
+            world.checker.report(Rule.NEWS_TRUE, f"{row} is ready, and {subject} isn't told to be replaced")
 
 
 def _check_load(world: SimWorld, service: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.sim.gate import Invocation
-from lab.sim.rules import completeness, overrides, replicas, rows, versions
+from lab.sim.rules import completeness, notices, overrides, replicas, rows, versions
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
 from lab.sim.rules.desired import ends_between, gone_by, in_effect, rolled_back
@@ -84,4 +84,5 @@ class InvocationChecker:
             completeness.check_signals(view, self.memory)
         elif view.is_tick:
             rows.check_terminations(view)
+            notices.check(view, self.memory)
             completeness.check_tick(view, self.memory)

@@ -128,8 +128,10 @@ class Performer:
             if spec:
                 outcome.attempt("look_again", lambda: self._call_back(spec, done))
                 ports = self._registered_ports(outcome, spec, decision.rows, leaving)
+                if self._ports.clock.now() - now >= seconds(timing.CLOCKS_APART_S):
+                    leaving = self._confirmed(outcome, decision, leaving, won)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                outcome.attempt("register", lambda: self._enter(decision, spec, done, kept_out, ports, won))
+                self._enter(outcome, decision, done, kept_out, ports, won)
                 # Before the launches: it is what serves first.
                 outcome.attempt("start", lambda: self._start(spec, done, kept_out, committed))
                 outcome.attempt(
@@ -204,6 +206,25 @@ class Performer:
                 out.setdefault(instance_id, now)
         return is_done
 
+    def _confirmed(
+        self, outcome: Outcome, decision: Decision, leaving: list[str], won: Mapping[int, Replica]
+    ) -> list[str]:
+        """Who still leaves after a call that hung: those whose rows aren't written now may have come back.
+
+        All of them if the table doesn't answer: they had left when they were read.
+        """
+        written = {r.instance_id for r in won.values()}
+        unwritten = [i for i in leaving if i not in written]
+        still: Sequence[str] = unwritten
+
+        def ask() -> None:
+            nonlocal still
+            still = self._still_leaving(decision, unwritten, won)
+
+        if unwritten:
+            outcome.attempt("read", ask)
+        return [i for i in leaving if i in written or i in still]
+
     def _still_leaving(
         self, decision: Decision, instance_ids: Sequence[str], won: Mapping[int, Replica]
     ) -> Sequence[str]:
@@ -226,19 +247,25 @@ class Performer:
 
     def _enter(
         self,
+        outcome: Outcome,
         decision: Decision,
-        spec: ServiceSpec,
         done: Sequence[Action],
         kept_out: Set[str],
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
+        spec = decision.spec
+        if spec is None:
+            return
         entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
         coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
         # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.
         warned = {id_ for id_ in coming.keys() - won.keys() if decision.rows.replicas[id_].is_warned}
-        gone = warned and warned - self._active(decision.service, warned).keys()
+        active: dict[int, str | None] = {}
+        if warned:
+            outcome.attempt("read", lambda: active.update(self._active(decision.service, warned)))
+        gone = warned - active.keys()
         # What a few rows don't tell the port of, the tick puts in.
         entrants = [
             instance_id
@@ -247,7 +274,7 @@ class Performer:
             if instance_id in ports or decision.rows.is_whole
         ]
         if entrants:
-            self._ports.router.register(spec, entrants, ports)
+            outcome.attempt("register", lambda: self._ports.router.register(spec, entrants, ports))
 
     def _start(
         self,

@@ -89,6 +89,43 @@ def test_what_came_back_meanwhile_is_not_taken_out_once_more() -> None:
     assert world.router.calls == [("deregister", (victim.instance_id,))]
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_what_has_left_is_looked_at_again_after_a_call_that_hung(is_back: bool) -> None:
+    """This decision doesn't write its row, which may be another by now. If the table is silent, it counts."""
+    world, controller = serving()
+    left, other, _ = active(world)
+    again = warn(world, left)
+    controller.handle(again)
+    row = table(world).replicas[left.id]
+
+    def hang(*_: object) -> None:
+        world.clock.advance(8)
+        if is_back:
+            table(world).replicas[left.id] = ComeBack(row).after(row, world.clock.now())
+        else:
+            world.refuse("store.read", Unavailable("no answer"))
+
+    world.meddle("store.commit", hang, after=True)
+    world.router.calls.clear()
+    controller.handle([*again, *warn(world, other)])
+    out = {id_ for call, ids in world.router.calls for id_ in ids if call == "deregister"}
+    assert (left.instance_id in out) is not is_back
+
+
+def test_what_may_have_left_delays_nobody_else_who_enters() -> None:
+    """Whether a warned one was taken out meanwhile can't be read: another one is registered all the same."""
+    world, controller = serving(replace(demo_spec(), on_warning=OnWarning.SERVE_ON))
+    warned, other, _ = active(world)
+    controller.handle(warn(world, warned))
+    world.router.deregister(demo_spec(), [warned.instance_id or "", other.instance_id or ""], {})
+    controller.tick("demo")  # which notes it in their rows
+    world.refuse("store.read", Unavailable("no answer"))
+    world.router.calls.clear()
+    with pytest.raises(Unavailable):
+        controller.tick("demo")
+    assert ("register", (other.instance_id,)) in world.router.calls
+
+
 def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:
     """Losses of one batch share their calls."""
     world, controller = serving(replace(demo_spec(replicas=10), on_warning=OnWarning.LEAVE))

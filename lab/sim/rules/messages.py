@@ -210,6 +210,11 @@ class MessageChecker:
             is_left = is_left and [_TickMessage.of(a[0]) for a in sent if isinstance(a, tuple)] == repeated
             is_done = all(call in calls for call in done) if is_free else is_left
             is_done = is_done and invocation.tick_service in ("", message.service)
+            # By the minute it counts what the service's pools and instances are, and by no other tick.
+            has_looked = any(c.call is Call.HEALTH and not c.is_error for c in records)
+            if has_looked and isinstance(first(records, Call.GET), ServiceSpec):
+                is_appraised = after_release(records, Call.RECALL) is not None
+                is_done = is_done and is_appraised is not message.is_announced
         if not is_done:
             self._report(invocation, Rule.TICK_MESSAGE_OBEYED, f"{message} leads to {calls}")
 
@@ -409,6 +414,8 @@ class _TickMessage:
     service: str | None
     given_for: str = ""
     """What an override is given for."""
+    is_announced: bool = False
+    """Whether another tick asked for it."""
 
     @classmethod
     def of(cls, body: str) -> _TickMessage:
@@ -421,7 +428,8 @@ class _TickMessage:
                 kind = "removed" if detail["operation"] == "Delete" else "tick"
                 return cls(kind, detail["name"].rpartition("/")[2])
             case _:
-                return cls(message["kind"], message["service"], json.dumps(message.get("held")))
+                given_for, due = json.dumps(message.get("held")), message.get("due")
+                return cls(message["kind"], message["service"], given_for, is_announced=due is not None)
 
 
 def _sections(records: Sequence[CallRecord]) -> Iterator[Sequence[CallRecord]]:

@@ -156,6 +156,9 @@ class MetricChecker:
         for counted in invocation.metrics:
             if counted.metric not in MEASURED:
                 totals[counted.metric, counted.service] += counted.value
+            # `_check_durations` looks at those of warnings.
+            elif counted.metric not in DURATIONS and counted.service != invocation.tick_service:
+                self._report(invocation, f"{counted.metric} is of {counted.service}")
         for key in dict.fromkeys((*bounds.least, *bounds.most, *totals)):
             least, most, total = bounds.least[key], bounds.most[key], totals.get(key, 0)
             if not least <= total <= most:

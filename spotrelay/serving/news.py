@@ -12,6 +12,7 @@ nothing before something else serves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -144,13 +145,14 @@ def _turned_at(replicas: Iterable[Replica], ready: int, enough: int, now: dateti
     What only answers its checks again is seen by the tick.
     """
     are_enough = ready >= enough
-    turns: list[tuple[datetime, int]] = []
+    turns = Counter[datetime]()  # what happens at one moment counts together: one for another is no turn
     for replica in replicas:
         if came := replica.entered.get(ReplicaState.READY):
-            left = replica.left_at
-            turns += [(came, 1), *([(left, -1)] if left else [])]
-    for at, turn in sorted(turns, reverse=True):
-        ready -= turn
+            turns[came] += 1
+            if left := replica.left_at:
+                turns[left] -= 1
+    for at in sorted(turns, reverse=True):
+        ready -= turns[at]
         if (ready >= enough) is not are_enough:
             return min(at, now)
     return now

@@ -690,8 +690,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "gap-from-the-last-that-left",
         "serving.news",
-        "turns += [(came, 1), *([(left, -1)] if left else [])]",
-        "turns += [(left, -1)] if left else []",
+        "            turns[came] += 1\n",
+        "",
         "a gap begins too late if something came to serve meanwhile",
     ),
     HandMade(

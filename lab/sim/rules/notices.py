@@ -6,6 +6,7 @@ many served at every moment, by the same rows and those that had ended by then.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
@@ -111,13 +112,15 @@ def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replic
 
 def _turns(known: Mapping[int, Replica], needed: int, *, is_end: bool) -> list[datetime]:
     """The moments at which as many as needed came to serve, or ceased to."""
-    changes: list[tuple[datetime, int]] = []
+    changes: dict[datetime, int] = defaultdict(int)
     for row in known.values():
         ready_at, left_at = row.entered.get(ReplicaState.READY), _left_at(row)
         if ready_at is not None and (left_at is None or left_at > ready_at):
-            changes += [(ready_at, 1), *([(left_at, -1)] if left_at else [])]
+            changes[ready_at] += 1
+            if left_at is not None:
+                changes[left_at] -= 1
     found, serving = [], 0
-    for moment, change in sorted(changes):
+    for moment, change in sorted(changes.items()):
         was_enough, serving = serving >= needed, serving + change
         if (serving >= needed) is is_end and was_enough is not is_end:
             found.append(moment)

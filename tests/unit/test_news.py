@@ -166,6 +166,18 @@ def test_a_gap_begins_when_the_first_was_missed() -> None:
         assert news.since(rows, ended, "demo", 3, NOW).told.gap_since == NOW - seconds(began_s)
 
 
+def test_one_for_another_at_the_same_moment_ends_no_gap() -> None:
+    """The gap was over before that, when as many served as were needed."""
+    told = replace(WHOLE, gap_since=NOW - seconds(80))
+    out = {READY: NOW - seconds(70), DRAINING: NOW - seconds(20)}
+    left = a_replica(1, DRAINING)
+    left = replace(left, entered={**left.entered, **out})
+    rows = rows_of(
+        left, *(a_replica(id_, READY, since_s=s) for id_, s in ((2, 900), (3, 40), (4, 20))), told=told
+    )
+    assert news.since(rows, (), "demo", 3, NOW).gap_s == 40.0
+
+
 def test_a_fallback_is_told_as_one_whether_it_stood_by_or_not() -> None:
     """One that is bought anew and one that is resumed; what was only bought on-demand is none."""
     rows = rows_of(

@@ -242,7 +242,7 @@ def _undecided(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation)
     One for each Spot replica that is only just being asked for in place of one that never served: it may be
     refused, or start. Until that is known, what stood in for its predecessor goes on.
     """
-    if not (spec.on_demand_fallback and spec.use_spot):
+    if not spec.on_demand_fallback:
         return 0
     asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
     return sum(r.purchase_option is PurchaseOption.SPOT and not _is_covered(r, seen) for r in asked_for)

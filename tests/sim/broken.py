@@ -200,6 +200,7 @@ _denied_launch = launching._denied
 _last_there = rotation.last_there
 _coming_back = rotation.coming_back
 _surplus = strength._surplus
+_unclear = strength._unclear
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS, since=9)
@@ -1243,6 +1244,12 @@ def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iter
     yield from moves.decide(spec, seen, now)
 
 
+@mistake(moves, "may_move", Rule.MOVES_DUE)
+def prices_alone_move_nothing(spec: ServiceSpec) -> bool:
+    """A service whose replicas are to move by price, and not by score, keeps them where they are."""
+    return spec.move_on_score
+
+
 @mistake(moves, "_was_just_tried", Rule.MOVES_SINGLY, since=26)
 def moves_follow_each_other(*args: Any) -> bool:
     """One replica moves after the other, whatever became of the last."""
@@ -1454,6 +1461,13 @@ def what_a_person_ends_vouches_for_the_next_tick(
 ) -> set[int]:
     """Nobody comes back in the tick that ends the last one that serves."""
     return _coming_back(spec, seen, now)
+
+
+@mistake(strength, "_unclear", Rule.TICK_COMPLETE, since=2572)
+def what_the_load_balancer_does_not_know_stays(seen: Observation) -> set[int]:
+    """One that is ready and was unhealthy is kept, though too many, for as long as nobody knows it."""
+    unknown = (r.id for r in seen.known if seen.health_of(r) is TargetState.UNAVAILABLE)
+    return _unclear(seen).union(unknown)
 
 
 @mistake(strength, "_surplus", Rule.SOMEBODY_ANSWERS, since=30110744, replicas=2)

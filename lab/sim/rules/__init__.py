@@ -225,6 +225,10 @@ class Rule(StrEnum):
         "A move is requested only while exactly as many as desired serve, each for good, "
         "and nothing else changes"
     )
+    MOVES_DUE = (
+        "While all is well, nothing cools and a move clearly pays, or clearly scores better, "
+        "an undisturbed tick requests one"
+    )
     MOVED_SERVES_FIRST = "What moves drains only once its replacement serves"
     MOVES_END = "A move that isn't launched at once ends, and counts as no failure"
 

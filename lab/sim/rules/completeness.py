@@ -43,7 +43,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     _check_refusing(view, view.spec)
     check_came_back(view, view.spec)
     check_resumed(view, view.spec)
-    moves.check_after_tick(view)
+    moves.check_after_tick(view, view.spec)
     _check_needless_replicas(view, view.spec)
     _check_change_at_once(view, view.spec)
     _check_next(view, view.spec, memory)

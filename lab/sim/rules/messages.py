@@ -189,7 +189,7 @@ class MessageChecker:
             known = {s for c in records if c.call in (Call.NAMES, Call.SERVICES) for s in _texts(c.answer)}
             is_done = sorted(services) == sorted(known) and set(calls) <= FAN_OUT_CALLS
         elif message.kind == "removed":
-            removals = [c.about for c in records if c.call is Call.NOTE_REMOVAL]
+            removals = _removals(records)
             services = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
             is_done = (
                 services == [message.service]
@@ -334,6 +334,9 @@ class MessageChecker:
     def _check_removal(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
         """A tick found no document: is the service removed only if that is certain?"""
         rows = first(records, Call.LOAD)
+        needless = isinstance(rows, Rows) and rows.removal == Removal() and Removal() in _removals(records)
+        if needless:
+            self._report(invocation, Rule.TICK_MESSAGE_OBEYED, "it takes back a removal that nobody told")
         is_missing = any(c.call is Call.GET and c.answer is None for c in records)
         if not (is_missing and isinstance(rows, Rows)):
             return
@@ -430,6 +433,11 @@ class _TickMessage:
             case _:
                 given_for, due = json.dumps(message.get("held")), message.get("due")
                 return cls(message["kind"], message["service"], given_for, is_announced=due is not None)
+
+
+def _removals(records: Sequence[CallRecord]) -> list[object]:
+    """What was put on record of a removal."""
+    return [c.about for c in records if c.call is Call.NOTE_REMOVAL]
 
 
 def _sections(records: Sequence[CallRecord]) -> Iterator[Sequence[CallRecord]]:

@@ -11,7 +11,7 @@ from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
 from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PoolMemory, PurchaseOption, Survey
+from spotrelay.core.pools import CapacityPool, PoolMemory, PurchaseOption, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SKEW_S = 1.5
 """As `checker.SKEW_S`, which can't be imported here."""
+
+CLEARLY = 1.02
+"""So much dearer may it be elsewhere, and a move still pays: nobody argues about fractions of a cent."""
 
 GIVEN_UP_REASONS = ("no cheaper Spot was to be had", "no Spot was to be had in a zone that scores better")
 
@@ -147,6 +150,29 @@ class MoveChecker:
         best = max(min(one.scores.get(zone, 0) for one in readings) for zone in zones) if zones else 0
         return max(own) <= limits.MOVE_SCORE and max(own) + limits.MOVE_SCORE_GAIN <= least <= best
 
+    def is_due(self, spec: ServiceSpec, survey: Survey, old: Replica) -> bool:
+        """Whether there certainly is a better place for it than where it is."""
+        assert old.offering is not None  # noqa: S101 - see `_check_due`
+        price = survey.spot_prices.get(old.offering.pool)
+        allowed = [
+            pool
+            for pool in survey.pools
+            if pool.zone in spec.subnets.values() and _is_allowed(spec, survey, pool)
+        ]
+        good = [pool for pool in allowed if survey.scores.get(pool.zone, 10) > limits.LOW_SCORE]
+        cheapest = min((survey.spot_prices.get(pool, NEVER) for pool in good), default=NEVER)
+        if price is not None and self._pays(spec, survey, old, CLEARLY * cheapest):
+            return True
+        least = survey.scores.get(old.offering.pool.zone, 10) + limits.MOVE_SCORE_GAIN
+        own = [one.scores.get(old.offering.pool.zone) for one in self.surveys[spec.service]]
+        # What every survey of the run says, nobody can have read otherwise.
+        zones = {
+            pool.zone
+            for pool in good
+            if all(one.scores.get(pool.zone, 0) >= least for one in self.surveys[spec.service])
+        }
+        return bool(zones and len(set(own)) == 1) and self._is_better(spec, survey, old, least)
+
     def _check_departure(
         self, row: Replica, before: Mapping[int, Replica], after: Mapping[int, Replica]
     ) -> None:
@@ -177,6 +203,14 @@ class MoveChecker:
         self.checker.report(rule, what)
 
 
+def _is_allowed(spec: ServiceSpec, survey: Survey, pool: CapacityPool) -> bool:
+    """Whether Spot there certainly costs no more than the service may pay."""
+    if spec.max_price_share is None:
+        return True
+    most = survey.on_demand_prices.get(pool.instance_type, 0.0) * spec.max_price_share
+    return survey.spot_prices.get(pool, NEVER) < most - 0.0001
+
+
 def _survey(invocation: Invocation) -> Survey | None:
     """The survey that a tick decided on: it asks once more before it launches."""
     answers = (record.answer for record in invocation.calls)
@@ -192,12 +226,12 @@ def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     if not requested:
         return
     row = requested[0]
-    why = _unrest(view, spec, commit, {r.replaces for r in requested})
+    why = _unrest(view, spec, commit.changes, {r.replaces for r in requested})
     if why:
         view.report(Rule.MOVES_WHEN_CALM, f"{row} is requested for {row.replaces} to move: {why}")
 
 
-def _unrest(view: InvocationView, spec: ServiceSpec, commit: Commit, moving: set[int | None]) -> str:
+def _unrest(view: InvocationView, spec: ServiceSpec, changes: Changes, moving: set[int | None]) -> str:
     """What else goes on; empty if nothing does."""
     rows = view.rows
     replicas = [r for r in rows.replicas.values() if not r.stands_by]
@@ -212,18 +246,43 @@ def _unrest(view: InvocationView, spec: ServiceSpec, commit: Commit, moving: set
             return f"{row} is {view.target(row)}"
     if rows.intents or rows.backoff.failures:
         return f"{rows.intents}, {rows.backoff}"
-    written = [str(row) for row in commit.changes.update if row.id not in moving]
-    others = [str(row) for row in commit.changes.create if not row.is_move]
+    written = [str(row) for row in changes.update if row.id not in moving]
+    others = [str(row) for row in changes.create if not row.is_move]
     return f"{written} and {others} change, too" if written or others else ""
 
 
-def check_after_tick(view: InvocationView) -> None:
-    """After an undisturbed tick: does no move wait?"""
+def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
+    """After an undisturbed tick: does no move wait, and was one requested that pays?"""
+    _check_due(view, spec)
     for row in view.unchanged_rows():
         is_waiting = row.state is ReplicaState.REQUESTED and row.launch_id not in view.rows.intents
         is_left = is_waiting and is_extra(row, view.rows.replicas) and is_extra(row, view.now.replicas)
         if is_left and not view.now.intents:
             view.report(Rule.MOVES_END, f"{row} waits, and {row.replaces} stays")
+
+
+def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
+    """All is well, and one would certainly be better off elsewhere: does it move?"""
+    invocation, checker = view.invocation, view.checker.move_checker
+    assert checker is not None  # noqa: S101 - a world has one
+    known = [record.answer for record in invocation.calls if isinstance(record.answer, PoolMemory)]
+    may_move = spec.move_on_score or spec.rebalance_cost is not None
+    if not (known and may_move and spec.surge > 0) or invocation.commits or known[-1].cooldowns:
+        return
+    last = checker.tries.get(view.service, _Try()).at
+    tried = any(r.move_tried_at for r in view.rows.replicas.values())
+    survey = known[-1].survey
+    # At the hour everything depends on whose clock it is.
+    was_lately = invocation.loaded_at < last + limits.MOVE_AFTER_S + SKEW_S
+    if survey is None or survey.asked != spec.asked or tried or was_lately:
+        return
+    if view.service in view.checker.damaged or _unrest(view, spec, Changes(view.service), set()):
+        return
+    for row in view.rows.replicas.values():
+        is_spot = row.offering is not None and row.offering.purchase_option is row.purchase_option
+        is_spot = is_spot and row.purchase_option is PurchaseOption.SPOT and not row.stands_by
+        if is_spot and view.is_over(row.since, limits.MOVE_AFTER_S) and checker.is_due(spec, survey, row):
+            view.report(Rule.MOVES_DUE, f"{row} in {row.offering} stays: {survey}")
 
 
 def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:

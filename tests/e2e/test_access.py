@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.core.names import prober_function, service_parameter
+from spotrelay.core.names import TAG_SERVICE, prober_function, service_parameter
 from spotrelay.core.pools import PurchaseOption
 from tests.e2e.stand import Stand
 
@@ -166,15 +166,25 @@ def attempts(deployed: Stand, session: boto3.Session | None) -> Mapping[str, lis
     def document() -> object:
         return ssm.put_parameter(Name=service_parameter(deployed.service), Value="{}", Overwrite=True)
 
-    action = {"actionId": "aws:ec2:send-spot-instance-interruptions", "targets": {}, "parameters": {}}
+    action = {
+        "actionId": "aws:ec2:send-spot-instance-interruptions",
+        "targets": {"SpotInstances": "all"},
+        "parameters": {"durationBeforeInterruption": "PT2M"},
+    }
+    victim = {
+        "resourceType": "aws:ec2:spot-instance",
+        "resourceArns": [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{own.instance_id}"],
+        "selectionMode": "ALL",
+    }
     service = f"SERVICE#{deployed.service}"
     return {
         "ends an instance": [
             lambda: ec2.terminate_instances(InstanceIds=[own.instance_id]),
             lambda: ec2.stop_instances(InstanceIds=[own.instance_id]),
             lambda: client("fis").create_experiment_template(
-                clientToken="t", description="d", roleArn=f"arn:aws:iam::{ACCOUNT}:role/admin",
-                stopConditions=[{"source": "none"}], targets={}, actions={"warn": action},
+                clientToken="access", description="warn", roleArn=outputs["DrillRole"],
+                stopConditions=[{"source": "none"}], targets={"all": victim}, actions={"warn": action},
+                tags={TAG_SERVICE: deployed.service},
             ),
             told("SignalQueueUrl"),
             row(service, "x"),

@@ -131,7 +131,7 @@ class Performer:
                 if self._ports.clock.now() - now >= seconds(timing.CLOCKS_APART_S):
                     leaving = self._confirmed(outcome, decision, leaving, won)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                self._enter(outcome, decision, done, kept_out, ports, won)
+                self._enter(outcome, decision, spec, done, kept_out, ports, won)
                 # Before the launches: it is what serves first.
                 outcome.attempt("start", lambda: self._start(spec, done, kept_out, committed))
                 outcome.attempt(
@@ -215,15 +215,14 @@ class Performer:
         """
         written = {r.instance_id for r in won.values()}
         unwritten = [i for i in leaving if i not in written]
-        still: Sequence[str] = unwritten
+        back = set[str]()
 
         def ask() -> None:
-            nonlocal still
-            still = self._still_leaving(decision, unwritten, won)
+            back.update(set(unwritten).difference(self._still_leaving(decision, unwritten, won)))
 
         if unwritten:
             outcome.attempt("read", ask)
-        return [i for i in leaving if i in written or i in still]
+        return [i for i in leaving if i not in back]
 
     def _still_leaving(
         self, decision: Decision, instance_ids: Sequence[str], won: Mapping[int, Replica]
@@ -249,15 +248,13 @@ class Performer:
         self,
         outcome: Outcome,
         decision: Decision,
+        spec: ServiceSpec,
         done: Sequence[Action],
         kept_out: Set[str],
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
-        spec = decision.spec
-        if spec is None:
-            return
         entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
         coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
         # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.

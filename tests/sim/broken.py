@@ -1018,13 +1018,20 @@ def the_lone_fallback_is_drained(
 
 @mistake(Performer, "_enter", Rule.PROBED_BEFORE_ENTRY)
 def what_runs_enters_unasked(
-    self: Performer, outcome: Any, decision: Any, done: Any, leaving: Any, ports: Any, won: Any
+    self: Performer,
+    outcome: Any,
+    decision: Any,
+    spec: ServiceSpec,
+    done: Any,
+    leaving: Any,
+    ports: Any,
+    won: Any,
 ) -> None:
     """A replica is registered when its instance runs, long before anything listens there."""
-    _enter(self, outcome, decision, done, leaving, ports, won)
+    _enter(self, outcome, decision, spec, done, leaving, ports, won)
     starting = [a.replica.instance_id for a in done if isinstance(a, Start) and not a.replica.stands_by]
     if starting:
-        self._ports.router.register(decision.spec, [i for i in starting if i], ports)
+        self._ports.router.register(spec, [i for i in starting if i], ports)
 
 
 @mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY, since=58)
@@ -1449,10 +1456,17 @@ def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
 
 @mistake(Performer, "_enter", Rule.WARNED_OUT_BEFORE_END, since=30112077, replicas=2)
 def what_was_just_taken_out_enters_again(
-    self: Performer, outcome: Any, decision: Any, done: Any, leaving: Any, ports: Any, _: Any
+    self: Performer,
+    outcome: Any,
+    decision: Any,
+    spec: ServiceSpec,
+    done: Any,
+    leaving: Any,
+    ports: Any,
+    _: Any,
 ) -> None:
     """A tick that read the row before registers what a call took out as its time had come."""
-    _enter(self, outcome, decision, done, leaving, ports, decision.rows.replicas)
+    _enter(self, outcome, decision, spec, done, leaving, ports, decision.rows.replicas)
 
 
 @mistake(rotation, "coming_back", Rule.SOMEBODY_ANSWERS, since=30100138, replicas=2)

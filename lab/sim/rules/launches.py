@@ -11,6 +11,7 @@ from lab.sim.gate import Invocation, at
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import Documents, in_force
 from lab.sim.rules.cooldowns import CooldownChecker, Evidence
+from lab.sim.rules.pools import eligible, is_too_dear
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Refusal, RefusalKind
 from spotrelay.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
@@ -280,7 +281,7 @@ class LaunchChecker:
         order.plans = fits
         memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
-            known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
+            known = [pool for pool in eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
                 self.report(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, the preference is {known}")
         self._check_price_cap(request, memory)
@@ -393,8 +394,8 @@ class LaunchChecker:
         # Where the highest ID was lost, what lies beyond it counts as only just created.
         highest_id = invocation.rows.highest_id if invocation.rows else 0
         around = [_pools_of(standbys), _pools_of(r for r in standbys if r.id <= highest_id)]
-        eligible = [tuple(_eligible(one, memory)) for one in specs]
-        order.eligible, order.is_certain = eligible[-1] if eligible else (), len(set(eligible)) <= 1
+        known = [tuple(eligible(one, memory)) for one in specs]
+        order.eligible, order.is_certain = known[-1] if known else (), len(set(known)) <= 1
         plans = [
             _plan(one, option, memory, known, now, order, others, is_last_resort=is_last_resort)
             for one in specs
@@ -452,14 +453,6 @@ def _given(answer: LaunchResult, order: Order) -> list[str]:
     ]
 
 
-def _eligible(spec: ServiceSpec, memory: PoolMemory) -> list[CapacityPool]:
-    """The surveyed pools in the service's zones, or the stack's list without such a survey."""
-    survey, zones = memory.survey, set(spec.subnets.values())
-    is_answer = survey is not None and survey.asked == spec.asked
-    found = [p for p in survey.pools if p.zone in zones] if survey and is_answer else []
-    return found or list(spec.pools)
-
-
 def _pools_of(replicas: Iterable[Replica]) -> list[CapacityPool]:
     return [r.offering.pool for r in replicas if r.offering]
 
@@ -483,9 +476,9 @@ def _plan(
     is_spot = option is PurchaseOption.SPOT
     survey = memory.survey
     scores = survey.scores if survey and survey.asked == spec.asked else {}
-    for pool in _eligible(spec, memory):
+    for pool in eligible(spec, memory):
         offering = Offering(pool, option)
-        if is_spot and (_is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
+        if is_spot and (is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
             continue
         if _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
@@ -507,15 +500,6 @@ def _plan(
     if not is_spot or is_last_resort:
         steps.append(cooling)
     return tuple(frozenset(step) for step in steps if step)
-
-
-def _is_too_dear(spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory) -> bool:
-    if spec.max_price_share is None:
-        return False
-    if memory.survey is None or pool.instance_type not in memory.survey.on_demand_prices:
-        return True  # its price is unknown
-    most = spec.max_price_share * memory.survey.on_demand_prices[pool.instance_type]
-    return memory.survey.spot_prices.get(pool, 0.0) > most
 
 
 def _is_no_move(spec: ServiceSpec, order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:

@@ -20,6 +20,7 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
+from lab.sim.rules.pools import eligible
 from lab.sim.rules.standbys import got_instance_of_another
 from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
@@ -276,13 +277,9 @@ class MetricChecker:
     def _cooling(self, spec: ServiceSpec, memory: PoolMemory, time: float) -> int:
         """How many of the eligible pools are left alone at a time."""
         option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
-        survey = memory.survey
-        pools = spec.pools
-        if survey is not None and survey.asked == spec.asked:
-            pools = tuple(p for p in survey.pools if p.zone in spec.subnets.values()) or spec.pools
         return sum(
             any(time_of(c.until) > time and c.scope.covers(Offering(p, option)) for c in memory.cooldowns)
-            for p in pools
+            for p in eligible(spec, memory)
         )
 
     def _check_costs(self, invocation: Invocation, rows: Rows, memory: PoolMemory) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
+from lab.sim.rules.pools import eligible, is_too_dear
 from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import CapacityPool, PoolMemory, PurchaseOption, Survey
+from spotrelay.core.pools import PoolMemory, PurchaseOption, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -24,7 +25,7 @@ SKEW_S = 1.5
 """As `checker.SKEW_S`, which can't be imported here."""
 
 CLEARLY = 1.02
-"""So much dearer may it be elsewhere, and a move still pays: nobody argues about fractions of a cent."""
+"""A move must come if it would pay at a price that is higher by this: rounding decides nothing."""
 
 GIVEN_UP_REASONS = ("no cheaper Spot was to be had", "no Spot was to be had in a zone that scores better")
 
@@ -95,7 +96,7 @@ class MoveChecker:
         is_ready = old.state is ReplicaState.READY
         if not (is_spot and is_ready) or now < time_of(old.since) + limits.MOVE_AFTER_S - SKEW_S:
             self._report(Rule.MOVES_ONLY_SPOT, f"{old}, {old.state}, is to move")
-        survey = _survey(invocation)
+        survey = _memory(invocation).survey
         specs = self.checker.in_force(invocation, row.service)
         if row.min_score is not None:
             if not any(self._is_better(spec, survey, old, row.min_score) for spec in specs):
@@ -150,28 +151,23 @@ class MoveChecker:
         best = max(min(one.scores.get(zone, 0) for one in readings) for zone in zones) if zones else 0
         return max(own) <= limits.MOVE_SCORE and max(own) + limits.MOVE_SCORE_GAIN <= least <= best
 
-    def is_due(self, spec: ServiceSpec, survey: Survey, old: Replica) -> bool:
+    def is_due(self, spec: ServiceSpec, memory: PoolMemory, old: Replica) -> bool:
         """Whether there certainly is a better place for it than where it is."""
-        assert old.offering is not None  # noqa: S101 - see `_check_due`
-        price = survey.spot_prices.get(old.offering.pool)
-        allowed = [
-            pool
-            for pool in survey.pools
-            if pool.zone in spec.subnets.values() and _is_allowed(spec, survey, pool)
-        ]
+        survey = memory.survey
+        if survey is None or survey.asked != spec.asked or old.offering is None:
+            return False
+        allowed = [pool for pool in eligible(spec, memory) if not is_too_dear(spec, pool, memory)]
         good = [pool for pool in allowed if survey.scores.get(pool.zone, 10) > limits.LOW_SCORE]
         cheapest = min((survey.spot_prices.get(pool, NEVER) for pool in good), default=NEVER)
-        if price is not None and self._pays(spec, survey, old, CLEARLY * cheapest):
+        if self._pays(spec, survey, old, CLEARLY * cheapest):
             return True
-        least = survey.scores.get(old.offering.pool.zone, 10) + limits.MOVE_SCORE_GAIN
-        own = [one.scores.get(old.offering.pool.zone) for one in self.surveys[spec.service]]
+        zone = old.offering.pool.zone
+        least = survey.scores.get(zone, 10) + limits.MOVE_SCORE_GAIN
         # What every survey of the run says, nobody can have read otherwise.
-        zones = {
-            pool.zone
-            for pool in good
-            if all(one.scores.get(pool.zone, 0) >= least for one in self.surveys[spec.service])
-        }
-        return bool(zones and len(set(own)) == 1) and self._is_better(spec, survey, old, least)
+        readings = [one.scores for one in self.surveys[spec.service]]
+        is_one_reading = len({scores.get(zone) for scores in readings}) == 1
+        is_likelier = any(all(scores.get(p.zone, 0) >= least for scores in readings) for p in good)
+        return is_one_reading and is_likelier and self._is_better(spec, survey, old, least)
 
     def _check_departure(
         self, row: Replica, before: Mapping[int, Replica], after: Mapping[int, Replica]
@@ -203,18 +199,10 @@ class MoveChecker:
         self.checker.report(rule, what)
 
 
-def _is_allowed(spec: ServiceSpec, survey: Survey, pool: CapacityPool) -> bool:
-    """Whether Spot there certainly costs no more than the service may pay."""
-    if spec.max_price_share is None:
-        return True
-    most = survey.on_demand_prices.get(pool.instance_type, 0.0) * spec.max_price_share
-    return survey.spot_prices.get(pool, NEVER) < most - 0.0001
-
-
-def _survey(invocation: Invocation) -> Survey | None:
-    """The survey that a tick decided on: it asks once more before it launches."""
+def _memory(invocation: Invocation) -> PoolMemory:
+    """What a tick that decided knew of pools: it asks once more before it launches."""
     answers = (record.answer for record in invocation.calls)
-    return next((known.survey for known in answers if isinstance(known, PoolMemory)), None)
+    return next((known for known in answers if isinstance(known, PoolMemory)), PoolMemory())
 
 
 # Ends of invocations.
@@ -264,25 +252,20 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
 def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """All is well, and one would certainly be better off elsewhere: does it move?"""
     invocation, checker = view.invocation, view.checker.move_checker
-    assert checker is not None  # noqa: S101 - a world has one
-    known = [record.answer for record in invocation.calls if isinstance(record.answer, PoolMemory)]
     may_move = spec.move_on_score or spec.rebalance_cost is not None
-    if not (known and may_move and spec.surge > 0) or invocation.commits or known[-1].cooldowns:
+    if not (may_move and spec.surge > 0) or invocation.commits or view.service in view.checker.damaged:
         return
-    last = checker.tries.get(view.service, _Try()).at
+    memory, last = _memory(invocation), checker.tries.get(view.service, _Try()).at
     tried = any(r.move_tried_at for r in view.rows.replicas.values())
-    survey = known[-1].survey
     # At the hour everything depends on whose clock it is.
     was_lately = invocation.loaded_at < last + limits.MOVE_AFTER_S + SKEW_S
-    if survey is None or survey.asked != spec.asked or tried or was_lately:
-        return
-    if view.service in view.checker.damaged or _unrest(view, spec, Changes(view.service), set()):
+    if memory.cooldowns or tried or was_lately or _unrest(view, spec, Changes(view.service), set()):
         return
     for row in view.rows.replicas.values():
         is_spot = row.offering is not None and row.offering.purchase_option is row.purchase_option
         is_spot = is_spot and row.purchase_option is PurchaseOption.SPOT and not row.stands_by
-        if is_spot and view.is_over(row.since, limits.MOVE_AFTER_S) and checker.is_due(spec, survey, row):
-            view.report(Rule.MOVES_DUE, f"{row} in {row.offering} stays: {survey}")
+        if is_spot and view.is_over(row.since, limits.MOVE_AFTER_S) and checker.is_due(spec, memory, row):
+            view.report(Rule.MOVES_DUE, f"{row} in {row.offering} stays: {memory.survey}")
 
 
 def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:

@@ -27,8 +27,8 @@ def check(view: InvocationView, memory: MemoryStore) -> None:
     # Of a row that a table lost, nobody knows when its replica left.
     if view.spec is None or not before.revision or view.service in view.checker.damaged:
         return
-    known = _known(rows, memory, view.service)
     told = list(_told(view.invocation, before.unsent))
+    known = _known(rows, memory, view.service) if told else {}
     for notice in told:
         if notice.kind in (NoticeKind.REPLICA_READY, NoticeKind.REPLICA_REPLACED, NoticeKind.REPLICA_LOST):
             wrong = _wrong_facts(notice, known)

@@ -87,8 +87,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
         return  # one that came back is one of them from now on
     base = _base(spec)
     # One decision may take several commits; and what others took away since it read the rows, it counted.
-    added = {r.id for c in view.invocation.commits for r in regular(c.after) if r in c.changes.create}
-    added |= {r.id for changes in tried for r in changes.create if r.is_counted and not r.is_fallback}
+    added = {r.id for changes in tried for r in changes.create if r.is_counted and not r.is_fallback}
     counted = len({row.id for row in left} | (there - written) | added)
     if counted < spec.replicas:
         view.report(

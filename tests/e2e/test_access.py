@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,9 +16,8 @@ from botocore.exceptions import ClientError
 from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.names import TAG_SERVICE, prober_function, service_parameter
 from spotrelay.core.pools import PurchaseOption
+from tests.documented import DOCS, policy
 from tests.e2e.stand import Stand
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 REFUSED = r"Denied|Unauthorized|NotAuthorized|AuthorizationError"
 
@@ -56,15 +54,6 @@ def is_no(cell: str) -> bool:
 ROWS = dict(table())
 
 
-def documented(page: str, table_name: str, queue: str) -> list[dict[str, Any]]:
-    """The policy that a page gives, filled in as it says."""
-    named = (DOCS / page).read_text(encoding="utf-8").split("```json")[-1].split("```")[0]
-    named = named.replace("the output TableName of SpotRelay-ControlPlane", table_name)
-    named = named.replace("the queue whose URL is the output TickQueueUrl of SpotRelay-ControlPlane", queue)
-    statements: list[dict[str, Any]] = json.loads(named.replace("REGION", REGION).replace("ACCOUNT", ACCOUNT))
-    return statements
-
-
 class People:
     """Makes sessions of those of the table."""
 
@@ -80,12 +69,12 @@ class People:
         match who.partition(" (")[0].strip("`"):
             case "a replica":
                 return self._replica()
-            case "OperatorPolicy" | "DrillPolicy" as policy:
-                return self._with(who, policy=outputs[policy])
+            case "OperatorPolicy" | "DrillPolicy" as name:
+                return self._with(who, attached=outputs[name])
             case "who scales":
-                return self._with(who, *documented("commands.md", outputs["TableName"], queue))
+                return self._with(who, *policy("commands.md", outputs["TableName"], queue))
             case "who adopts":
-                return self._with(who, *documented("adopting.md", outputs["TableName"], queue))
+                return self._with(who, *policy("adopting.md", outputs["TableName"]))
             case "who invokes the prober":
                 return self._with(
                     who, {"Effect": "Allow", "Action": "lambda:InvokeFunction", "Resource": prober}
@@ -96,11 +85,11 @@ class People:
                 return None
         raise AssertionError(f"nobody here is {who}")
 
-    def _with(self, who: str, *statements: Mapping[str, Any], policy: str = "") -> boto3.Session:
+    def _with(self, who: str, *statements: Mapping[str, Any], attached: str = "") -> boto3.Session:
         name = "access-" + re.sub(r"\W+", "-", who)
         session = self._deployed.assume(name)
-        if policy:
-            self._iam.attach_role_policy(RoleName=name, PolicyArn=policy)
+        if attached:
+            self._iam.attach_role_policy(RoleName=name, PolicyArn=attached)
         if statements:
             document = json.dumps({"Version": "2012-10-17", "Statement": statements})
             self._iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=document)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
 from spotrelay.serving import adoption
 from stacks.operators import drilling, interrupting, looking
 from stacks.permissions import Function, Grant, Place, grants
+from tests.documented import policy
 from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground, eventually
 from tests.local.test_console import clients
@@ -34,8 +34,6 @@ OUR_TAG: Any = {"Key": TAG_SERVICE, "Value": "demo"}
 TAGGED: list[dict[str, Any]] = [{"ResourceType": kind, "Tags": [OUR_TAG]} for kind in ("instance", "fleet")]
 IMAGE, OTHER_IMAGE = "ami-0abcdef1234567890", "ami-0fedcba9876543210"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/"
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "adopting.md"
 
 REFUSED = r"UnauthorizedOperation|AccessDenied|AuthorizationError"
 
@@ -358,10 +356,7 @@ def test_the_survey_writes_surveys_and_days_only(ours: Ours) -> None:
 
 def test_who_adopts_writes_rows_and_nothing_else(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the policy of docs/adopting.md: what is in the target group gets rows and the two tags."""
-    named = DOCUMENT.read_text(encoding="utf-8").split("```json")[1].split("```")[0]
-    named = named.replace("the output TableName of SpotRelay-ControlPlane", ours.table)
-    named = named.replace("REGION", REGION).replace("ACCOUNT", ACCOUNT)
-    adopter = ours.ground.aws.assume(*json.loads(named))
+    adopter = ours.ground.aws.assume(*policy("adopting.md", ours.table))
     group = ours.target_group()
     spec = replace(demo_spec(), target_group_arn=group)
     foreign = ours.run(ours.ground.aws, ImageId=IMAGE, TagSpecifications=[])

@@ -18,7 +18,7 @@ from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption,
 from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -60,6 +60,7 @@ class MemoryService:
     requests: dict[Source, ScaleRequest] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
     held: Held = field(default_factory=Held)
+    ongoing: OngoingTotal | None = None
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -87,6 +88,7 @@ class MemoryStore:
         self._of(service).rollback = None
         self._of(service).told = Told()
         self._of(service).held = Held()
+        self._of(service).ongoing = None
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -129,6 +131,7 @@ class MemoryStore:
             requests=dict(kept.requests),
             told=kept.told,
             held=kept.held,
+            ongoing=kept.ongoing,
         )
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -146,6 +149,10 @@ class MemoryStore:
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""
         self._of(service).held = held
+
+    def note_ongoing(self, service: str, total: OngoingTotal) -> None:
+        """See `ports.Store.note_ongoing`."""
+        self._of(service).ongoing = total
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""

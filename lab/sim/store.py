@@ -18,6 +18,7 @@ from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -95,6 +96,10 @@ class SimStore:
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""
         self.gate(Call.NOTE_HELD, held, lambda: self.memory.note_held(service, held))
+
+    def note_ongoing(self, service: str, total: OngoingTotal) -> None:
+        """See `ports.Store.note_ongoing`. No run's load is counted by the replicas."""
+        self.memory.note_ongoing(service, total)
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""

@@ -12,6 +12,7 @@
 |                   |                     | it: not in META for the same reason                     |
 | `SERVICE#name`    | `HELD`              | what the last tick held back, and what became of the    |
 |                   |                     | last override; written when that changes                |
+| `SERVICE#name`    | `ONGOING`           | the requests that replicas had when last asked          |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
@@ -49,6 +50,7 @@ from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 
@@ -103,6 +105,11 @@ def told_key(service: str) -> Key:
 def held_key(service: str) -> Key:
     """Key of what is held back of a service."""
     return Key(service_partition(service), "HELD")
+
+
+def ongoing_key(service: str) -> Key:
+    """Key of the requests that a service's replicas have."""
+    return Key(service_partition(service), "ONGOING")
 
 
 def replica_key(service: str, id_: int) -> Key:
@@ -170,6 +177,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         requests=requests_of(meta),
         told=told_of(found.get(told_key(service), {})),
         held=held_of(found.get(held_key(service), {})),
+        ongoing=ongoing_of(found.get(ongoing_key(service), {})),
     )
 
 
@@ -493,6 +501,19 @@ def held_of(item: Values) -> Held:
         tuple(HeldBack.of(values) for values in read["back"]),
         answer and Answer(to_time(answer[0]), tuple(answer[1]), answer[2]),
     )
+
+
+def ongoing_item(total: OngoingTotal) -> dict[str, Any]:
+    """The requests that a service's replicas have."""
+    return {"schema": SCHEMA, "ongoing": to_json([to_text(total.at), total.requests, total.unknown])}
+
+
+def ongoing_of(item: Values) -> OngoingTotal | None:
+    """What `ongoing_item` wrote; None: it isn't there, or of a later version."""
+    if "ongoing" not in item or int(item["schema"]) > SCHEMA:
+        return None
+    at, requests, unknown = json.loads(item["ongoing"])
+    return OngoingTotal(to_time(at), requests, unknown)
 
 
 def removal_item(removal: Removal) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""`ports.Loads` with what CloudWatch knows: of a load balancer, of the metric that a file names, and of the
-requests that replicas have by their own account, which the controller itself reports once a minute.
-"""
+"""`ports.Loads` with what CloudWatch knows: of a load balancer, and of the metric that a file names."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from typing import Any
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.kept import Kept
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric
 from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -32,7 +29,6 @@ KEPT_S = 15.0
 """Ticks come every three seconds while replicas start, and a minute's metric has nothing new to say."""
 
 REQUESTS, HOSTS, NOBODY, METRIC = "requests", "hosts", "nobody", "metric"
-ONGOING, UNKNOWN = "ongoing", "unknown"
 """The IDs of what is asked for."""
 
 BALANCER = "AWS/ApplicationELB"
@@ -65,14 +61,11 @@ class CloudWatchLoads:
                 ScanBy="TimestampDescending",
             )
         known = {result["Id"]: _values(result) for result in answer["MetricDataResults"]}
-        ongoing, unknown = _ongoing(known.get(ONGOING) or {}, known.get(UNKNOWN) or {}, now)
         rate, is_partial = _rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else (None, False)
         return Load(
             requests_per_s=rate,
             is_rate_partial=is_partial,
             metric=_latest(known.get(METRIC) or {}, now),
-            ongoing=ongoing,
-            is_ongoing_partial=unknown > 0,
         )
 
 
@@ -89,11 +82,6 @@ def _queries(spec: ServiceSpec) -> Iterator[dict[str, Any]]:
         yield query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum")
     if metric := scaling.metric:
         yield query(METRIC, metric.namespace, metric.name, metric.dimensions, metric.statistic)
-    if scaling.ongoing:
-        ours = {METRICS_DIMENSION: spec.service}
-        # Of several looks in a minute the one that saw most, and the one that missed most.
-        yield query(ONGOING, METRICS_NAMESPACE, Metric.ONGOING_REQUESTS.value, ours, "Maximum")
-        yield query(UNKNOWN, METRICS_NAMESPACE, Metric.ONGOING_UNKNOWN.value, ours, "Maximum")
 
 
 def query(
@@ -147,15 +135,6 @@ def _latest(values: Values, now: datetime) -> float | None:
     """The last complete minute's value; what is only just coming in if there is no other."""
     settled = [at for at in values if _is_settled(at, now)]
     return values[max(settled or values)] if values else None
-
-
-def _ongoing(requests: Values, unknown: Values, now: datetime) -> tuple[float | None, float]:
-    """The last minute's requests, and how many replicas didn't tell theirs: both, or nothing is known.
-
-    They are of one look, so there is no more to wait for.
-    """
-    minutes = [at for at in requests.keys() & unknown.keys() if now - at <= seconds(LOAD_KNOWN_S)]
-    return (requests[max(minutes)], unknown[max(minutes)]) if minutes else (None, 0)
 
 
 def _is_settled(at: datetime, now: datetime) -> bool:

@@ -19,6 +19,7 @@ from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -45,8 +46,8 @@ class DynamoStore:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
-        self._table.write(Delete(items.told_key(service)))
-        self._table.write(Delete(items.held_key(service)))
+        for key in (items.told_key(service), items.held_key(service), items.ongoing_key(service)):
+            self._table.write(Delete(key))
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -91,6 +92,10 @@ class DynamoStore:
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""
         self._table.write(Put(items.held_key(service), items.held_item(held)))
+
+    def note_ongoing(self, service: str, total: OngoingTotal) -> None:
+        """See `ports.Store.note_ongoing`."""
+        self._table.write(Put(items.ongoing_key(service), items.ongoing_item(total)))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""

@@ -76,8 +76,10 @@ class Gatherer:
         except PortError as error:  # no reason not to replace what is lost
             launching.note_failed(ports, "load_unknown", service, error)
             load = Load()
+        now = ports.clock.now()
+        load = scaling.with_ongoing(load, rows.ongoing, now)
         try:
-            decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), ports.clock.now())
+            decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), now)
         except ZoneInfoNotFoundError as error:
             remedy = "name a time zone that IANA's database has"
             self._reporting.held_back(service, "the number of replicas is kept", str(error), remedy)

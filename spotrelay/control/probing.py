@@ -12,7 +12,7 @@ from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance
 from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Ongoing, OngoingTarget
+from spotrelay.core.scaling import Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
 from spotrelay.serving import reconcile, rollout, silence
@@ -83,7 +83,7 @@ class Probing:
         self._performer.perform(Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
 
     def measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
-        """Ask the replicas that serve how many requests they have, and report it.
+        """Ask the replicas that serve how many requests they have, and put it on record.
 
         The next tick goes by it: what waits for replicas that don't answer comes last in a tick.
         """
@@ -95,9 +95,17 @@ class Probing:
         asked = {
             i.id: (i.address, listening[i.id]) for i in instances if i and i.address and i.id in listening
         }
+        ports, service = self._ports, spec.service
         try:
-            told = self._ports.prober.ongoing(spec.service, target, asked)
+            told = ports.prober.ongoing(service, target, asked)
         except PortError as error:
-            launching.note_failed(self._ports, "ongoing_unknown", spec.service, error)
+            launching.note_failed(ports, "ongoing_unknown", service, error)
             told = Ongoing()
-        self._reporting.ongoing(spec.service, told, len(serving))
+        total = OngoingTotal(
+            ports.clock.now(), sum(told.requests.values()), len(serving) - len(told.requests)
+        )
+        self._reporting.ongoing(service, told, total)
+        try:
+            ports.store.note_ongoing(service, total)
+        except PortError as error:
+            launching.note_failed(ports, "ongoing_not_kept", service, error)

@@ -14,7 +14,7 @@ from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.scaling import Load, Ongoing
+from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.placement.plan import eligible_pools
@@ -115,10 +115,10 @@ class Reporting:
                 "scaled", service=service, before=before.replicas, count=decided.replicas, load=asdict(load)
             )
 
-    def ongoing(self, service: str, told: Ongoing, replicas: int) -> None:
-        """How many requests so many replicas have by their own account, for a later tick."""
-        self.telemetry.count(Metric.ONGOING_REQUESTS, sum(told.requests.values()), service=service)
-        self.telemetry.count(Metric.ONGOING_UNKNOWN, replicas - len(told.requests), service=service)
+    def ongoing(self, service: str, told: Ongoing, total: OngoingTotal) -> None:
+        """How many requests the replicas have by their own account, and why it isn't known of some."""
+        self.telemetry.count(Metric.ONGOING_REQUESTS, total.requests, service=service)
+        self.telemetry.count(Metric.ONGOING_UNKNOWN, total.unknown, service=service)
         if told.unknown:
             shown = dict(sorted(told.unknown.items())[:SHOWN_UNKNOWN])
             self.telemetry.record("ongoing_unknown", service=service, replicas=len(told.unknown), why=shown)

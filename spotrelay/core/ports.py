@@ -30,7 +30,7 @@ from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -138,6 +138,10 @@ class Store(Protocol):
 
     def note_held(self, service: str, held: Held) -> None:
         """Put on record what is held back, in place of what was. Who has the tick's lease does so."""
+        ...
+
+    def note_ongoing(self, service: str, total: OngoingTotal) -> None:
+        """Put on record how many requests the replicas have, in place of what was."""
         ...
 
     def note_removal(self, service: str, removal: Removal) -> None:

@@ -11,6 +11,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
 from spotrelay.core.notices import Notice
 from spotrelay.core.replica import Replica
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -123,6 +124,8 @@ class Rows:
     """Only where every replica was read."""
     held: Held = field(default_factory=Held)
     """What the last tick held back; only where every replica was read."""
+    ongoing: OngoingTotal | None = None
+    """The requests that replicas had when they were last asked; only where every replica was read."""
 
 
 @dataclass(frozen=True, slots=True)

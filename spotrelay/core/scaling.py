@@ -155,3 +155,14 @@ class Ongoing:
     """By instance."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why it isn't known of the others that were asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingTotal:
+    """What came of asking the replicas that serve."""
+
+    at: datetime
+    requests: float
+    """Of all that told theirs."""
+    unknown: int
+    """How many didn't tell."""

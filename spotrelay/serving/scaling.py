@@ -13,13 +13,17 @@ from math import ceil
 
 from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.rows import Rows
-from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.scaling import Load, OngoingTotal, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving.observation import counted
 
 ROUNDING = 1e-9
 """A sum of hundreds of requests over 60 s comes out this much too high: no reason for one more replica."""
+
+ONGOING_KNOWN_S = 300
+"""What replicas told longer ago is as good as unknown, as it is of what the load balancer counts. They are
+asked once a minute."""
 
 
 def decide(
@@ -51,6 +55,13 @@ def decide(
             ScaleRequest(wanted, None) if is_due else ScaleRequest(held.replicas, None, falling_since=since)
         )
     return ScaleRequest(held.replicas, None)
+
+
+def with_ongoing(load: Load, total: OngoingTotal | None, now: datetime) -> Load:
+    """The load with the requests that the replicas told, unless that was too long ago."""
+    if total is None or now - total.at > seconds(ONGOING_KNOWN_S):
+        return load
+    return replace(load, ongoing=total.requests, is_ongoing_partial=total.unknown > 0)
 
 
 def begun(spec: ServiceSpec, rows: Rows) -> ScaleRequest:

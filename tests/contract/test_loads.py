@@ -162,70 +162,11 @@ def test_a_metric_that_comes_every_five_minutes_is_known(clients: Clients, metri
     assert CloudWatchLoads(clients).observe(spec_of(scaling), NOW) == Load()
 
 
-STREAMS = Scaling(min_replicas=1, max_replicas=9, ongoing=OngoingTarget(target=8.0, metrics=("busy",)))
-
-
-def test_requests_in_progress_are_our_own_metrics(clients: Clients, metrics: Stubber) -> None:
-    """What the controller reported last of this service: the most of a minute, and who didn't tell."""
-    ours = [{"Name": "service", "Value": "demo"}]
-    queries = [
-        {
-            "Id": id_,
-            "MetricStat": {
-                "Metric": {"Namespace": "SpotRelay", "MetricName": name, "Dimensions": ours},
-                "Period": 60,
-                "Stat": "Maximum",
-            },
-        }
-        for id_, name in (("ongoing", "OngoingRequests"), ("unknown", "OngoingUnknown"))
-    ]
-    metrics.add_response(
-        "get_metric_data",
-        answer(ongoing={0: 21.0, 1: 9.0}, unknown={0: 0.0, 1: 2.0}),
-        {
-            "MetricDataQueries": queries,
-            "StartTime": NOW - seconds(600),
-            "EndTime": NOW,
-            "ScanBy": "TimestampDescending",
-        },
-    )
-    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == Load(ongoing=21.0)
-
-
-@pytest.mark.parametrize(
-    ("ongoing", "unknown", "expected"),
-    [
-        (
-            {0: 21.0, 1: 9.0},
-            {1: 2.0},
-            Load(ongoing=9.0, is_ongoing_partial=True),
-        ),  # one came before the other
-        ({1: 9.0}, {0: 0.0, 1: 0.0}, Load(ongoing=9.0)),
-        ({0: 0.0}, {0: 3.0}, Load(ongoing=0.0, is_ongoing_partial=True)),  # nobody told
-        ({4: 9.0}, {4: 0.0}, Load(ongoing=9.0)),
-        ({5: 9.0}, {5: 0.0}, Load()),  # that was more than five minutes ago
-        ({0: 9.0}, {}, Load()),
-        ({}, {0: 0.0}, Load()),
-        ({}, {}, Load()),
-    ],
-)
-def test_requests_in_progress_are_those_of_one_look(
-    clients: Clients, metrics: Stubber, ongoing: Points, unknown: Points, expected: Load
-) -> None:
-    """The last minute of which both are there; without one, or if it is old, nothing is known."""
-    metrics.add_response("get_metric_data", answer(ongoing=ongoing, unknown=unknown))
-    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == expected
-
-
-def test_a_part_of_an_answer_is_no_requests_in_progress(clients: Clients, metrics: Stubber) -> None:
-    """It would look like fewer."""
-    metrics.add_response("get_metric_data", answer(status="PartialData", ongoing={0: 1.0}, unknown={0: 0.0}))
-    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == Load()
-
-
 def test_what_needs_no_metric_asks_none(clients: Clients, metrics: Stubber) -> None:
-    """A service with schedules alone, or none."""
+    """A service with schedules alone, with what its replicas tell themselves, or none."""
     loads = CloudWatchLoads(clients)
+    streams = Scaling(min_replicas=1, max_replicas=9, ongoing=OngoingTarget(target=8.0, metrics=("busy",)))
+    assert loads.observe(spec_of(streams), NOW) == Load()
     assert loads.observe(spec_of(Scaling(min_replicas=1, max_replicas=1)), NOW) == Load()
     assert loads.observe(spec_of(None), NOW) == Load()
     metrics.assert_no_pending_responses()

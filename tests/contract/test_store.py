@@ -27,7 +27,7 @@ from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import MetricTarget, OngoingTotal, Scaling, Schedule
 from spotrelay.core.spec import (
     LaunchTemplate,
     OnRebalance,
@@ -335,6 +335,17 @@ def test_what_is_held_back_comes_back_as_written(store: Store) -> None:
     store.note_held("demo", held)
     store.forget("demo")
     assert store.load("demo").held == Held()
+
+
+def test_requests_in_progress_come_back_as_written(store: Store) -> None:
+    """Only who reads all of a service sees them; the last look counts, and goes with the service."""
+    assert store.load("demo").ongoing is None
+    for total in (OngoingTotal(NOW + seconds(1 / 7), 12.5, 2), OngoingTotal(NOW, 0.0, 0)):
+        store.note_ongoing("demo", total)
+        assert store.load("demo").ongoing == total
+    assert store.read("demo", {1}).ongoing is None
+    store.forget("demo")
+    assert store.load("demo").ongoing is None
 
 
 def test_an_ended_row_changes_no_more(store: Store) -> None:

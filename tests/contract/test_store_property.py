@@ -22,6 +22,7 @@ from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryStore
 from tests.contract.conftest import Monotonic, make_table, shared_clients
@@ -146,6 +147,11 @@ class Stores(RuleBasedStateMachine):
         """What is held back, and perhaps what became of an override."""
         held = Held((HeldBack(what, "why", "then", NOW),), Answer(NOW) if is_answered else None)
         self._both(lambda store: store.note_held(SERVICE, held))
+
+    @rule(total=st.builds(OngoingTotal, MOMENTS, st.floats(0, 1e9), st.integers(0, 3)))
+    def note_ongoing(self, total: OngoingTotal) -> None:
+        """The requests that replicas had when last asked."""
+        self._both(lambda store: store.note_ongoing(SERVICE, total))
 
     @rule(request=st.none() | st.builds(ScaleRequest, st.integers(0, 3), MOMENTS))
     def note_request(self, request: ScaleRequest | None) -> None:

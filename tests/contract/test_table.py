@@ -22,6 +22,7 @@ from spotrelay.core.ports import Conflict, Denied, Throttled, Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import TABLE, Monotonic, shared_clients
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -427,6 +428,14 @@ def test_what_is_held_back_can_be_asked_for_by_itself(table: Table) -> None:
     assert store.held("demo") == held == store.load("demo").held
     table.write(Update(items.held_key("demo"), {"schema": items.SCHEMA + 1, "held": "[]"}))
     assert store.held("demo") == store.load("demo").held == Held()
+
+
+def test_requests_in_progress_of_a_later_version_are_unknown(table: Table) -> None:
+    """As if nobody had asked: the number of replicas holds, and nothing else is held up."""
+    store = DynamoStore(table)
+    store.note_ongoing("demo", OngoingTotal(NOW, 3.0, 0))
+    table.write(Update(items.ongoing_key("demo"), {"schema": items.SCHEMA + 1}))
+    assert store.load("demo").ongoing is None
 
 
 def test_a_document_and_a_removal_leave_each_other_alone(table: Table) -> None:

@@ -17,13 +17,13 @@ from spotrelay.control.reporting import SHOWN_UNKNOWN, Reporting
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
-from spotrelay.core.ports import Denied, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Load, MetricTarget, Ongoing, OngoingTarget, Scaling, Schedule
+from spotrelay.core.scaling import Load, MetricTarget, Ongoing, OngoingTarget, OngoingTotal, Scaling, Schedule
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-from spotrelay.serving.scaling import decide
+from spotrelay.serving.scaling import ONGOING_KNOWN_S, decide, with_ongoing
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -434,6 +434,46 @@ def test_where_nobody_can_ask_all_are_unknown(error: Exception) -> None:
     assert (world.telemetry.counts[Metric.CALLS_DENIED] > 0) is isinstance(error, Denied)
 
 
+@pytest.mark.parametrize(
+    ("age_s", "unknown", "expected"),
+    [
+        (0, 0, Load(1.0, ongoing=9.0)),
+        (ONGOING_KNOWN_S, 2, Load(1.0, ongoing=9.0, is_ongoing_partial=True)),
+        (ONGOING_KNOWN_S + 1, 0, Load(1.0)),
+    ],
+)
+def test_what_was_told_counts_for_a_while(age_s: float, unknown: int, expected: Load) -> None:
+    """Beside what CloudWatch knows; while some didn't tell, as a lower bound."""
+    total = OngoingTotal(NOW - seconds(age_s), 9.0, unknown)
+    assert with_ongoing(Load(1.0), total, NOW) == expected
+    assert with_ongoing(Load(1.0), None, NOW) == Load(1.0)
+
+
+def test_the_number_follows_what_replicas_told_at_the_tick_before() -> None:
+    """It is in the table: no metric is read for it, so nobody forges one, and CloudWatch may be silent."""
+    world, controller = scaled(STREAMS)
+    world.prober.requests |= {r.instance_id or "": 16.0 for r in active(world)}
+    world.refuse("loads.observe", Unavailable("CloudWatch doesn't answer"), times=None)
+    pass_time(world, controller, STREAMS.upscale_delay_s + 60)
+    assert on_record(world) == 6
+    world.prober.silent |= {r.instance_id or "" for r in active(world)}
+    pass_time(world, controller, 2 * STREAMS.downscale_delay_s)
+    assert on_record(world) == 6
+
+
+def test_a_sum_that_cannot_be_kept_is_told() -> None:
+    """The tick has done everything else by then, and the next one asks again."""
+    world, controller = scaled(STREAMS)
+    before = world.store.load("demo").ongoing
+    world.prober.requests |= {r.instance_id or "": 1.5 for r in active(world)}
+    world.refuse("store.note_ongoing", Throttled("too fast"))
+    controller.tick("demo")
+    assert any(name == "ongoing_not_kept" for name, _ in world.telemetry.records)
+    assert world.store.load("demo").ongoing == before
+    controller.tick("demo")
+    assert world.store.load("demo").ongoing == OngoingTotal(world.clock.now(), 4.5, 0)
+
+
 def test_an_instance_that_is_not_seen_is_unknown() -> None:
     """One without an address can't be asked, and may have many."""
     world, controller = scaled(STREAMS)
@@ -447,7 +487,7 @@ def test_of_many_that_do_not_tell_a_few_are_shown() -> None:
     """A log line is as long as CloudWatch takes it, however many replicas there are."""
     world = world_of()
     unknown = {f"i-{n}": "late" for n in range(500)}
-    Reporting(world.telemetry).ongoing("demo", Ongoing({}, unknown), 500)
+    Reporting(world.telemetry).ongoing("demo", Ongoing({}, unknown), OngoingTotal(NOW, 0, 500))
     ((_, facts),) = world.telemetry.records
     assert (facts["replicas"], facts["why"]) == (500, dict(sorted(unknown.items())[:SHOWN_UNKNOWN]))
 

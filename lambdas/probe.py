@@ -296,10 +296,12 @@ def _may_be_a_replica(host: str) -> bool:
         address = IPv4Address(host)
     except ValueError:
         return False
-    # Link-local addresses are EC2's own services, such as the one that gives out an instance's credentials.
+    # Link-local addresses are EC2's own services, such as the one that gives out an instance's credentials;
+    # loopback is this function itself, whose runtime interface gives out its events and takes its answers.
     return not (
         address.is_global
         or address.is_link_local
+        or address.is_loopback
         or address.is_multicast
         or address.is_reserved
         or address.is_unspecified

@@ -28,7 +28,7 @@ from lab.local.cloud import EmulatedCloud, LocalSettings
 from lab.local.context import Handler
 from lab.local.control import Control
 from lab.local.elbv2 import Routing, TargetActions
-from lab.local.environment import WORKER_THREADS, prepare_environment
+from lab.local.environment import WORKER_THREADS, prepare_environment, share_network
 from lab.local.faults import Faults
 from lab.local.fis import FaultInjection
 from lab.local.fleet import FleetActions
@@ -122,6 +122,8 @@ async def _run(
     ministack.ask_resource_policies()
     wire.warm_up()
     network, port = options.network, listener.getsockname()[1]
+    if network.gateway is None:
+        share_network()
     listeners = [listener, *([network.gateway.bind(port)] if network.gateway else [])]
     endpoint = f"http://{network.gateway.address if network.gateway else HOST}:{port}"
     machines = Machines(root, options.instance_logs, options.settings.warning_s, endpoint, network)

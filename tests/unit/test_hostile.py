@@ -6,13 +6,16 @@ A hundred of each are tried here; `pytest --hypothesis-profile long` tries 100,0
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lambdas import probe
 from spotrelay.control.intake import Intake
 from spotrelay.core import timing
 from spotrelay.core.ports import Unavailable
@@ -135,3 +138,11 @@ def test_no_tags_make_an_instance_ours(
     assert not foreign.keys() & ({r.instance_id for r in active(world)} | in_rotation(world))
     assert sum(r.state is ReplicaState.READY for r in active(world)) >= 3
     assert rows(world).highest_id < 10
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "127.255.255.254"])
+def test_nobody_has_the_prober_ask_itself(host: str) -> None:
+    """On loopback is its own runtime interface, which gives out the next invocation."""
+    itself = f"http://{host}:9001/2018-06-01/runtime/invocation/next"
+    with pytest.raises(ValueError, match=re.escape(itself)):
+        probe.handler({"urls": {"i-1": itself}, "timeout_s": 1}, object())

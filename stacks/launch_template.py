@@ -160,6 +160,8 @@ class InstanceTemplate(Construct):
                 ec2.Port.all_tcp(),
                 purpose,
             )
+        if prober is not None:
+            prober.may_reach(security_group)
         return [security_group.security_group_id, *given]
 
     def _profile_arn(self, service: Service, files: Files | None) -> str:

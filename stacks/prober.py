@@ -31,7 +31,7 @@ NETWORK_INTERFACE_ACTIONS = (
 
 
 class ProberFunction(Construct):
-    """A function that can reach the replicas' servers, and nothing else: only they let it in."""
+    """A function that reaches the replicas' servers, and nothing else: see `may_reach`."""
 
     def __init__(self, scope: Construct, id_: str, *, service: Service, network: Network) -> None:
         super().__init__(scope, id_)
@@ -42,7 +42,6 @@ class ProberFunction(Construct):
             description=f"Readiness probe of {service.name}",
             allow_all_outbound=False,
         )
-        self.security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.all_tcp(), "readiness probes")
         log_group, role = logged_role(self, f"Readiness probe of {service.name}")
         role.add_to_policy(iam.PolicyStatement(actions=list(NETWORK_INTERFACE_ACTIONS), resources=["*"]))
         acknowledge(
@@ -89,3 +88,20 @@ class ProberFunction(Construct):
         )
         # Without its rights Lambda can't take the interfaces away again when the stack goes.
         function.node.add_dependency(role)
+
+    def may_reach(self, replicas: ec2.ISecurityGroup) -> None:
+        """Let it connect to what has this security group."""
+        # As a resource of its own, since the two groups name each other. `add_egress_rule` would take out the
+        # rule that matches nothing, and EC2 lets a group that is made without any rule connect to everything:
+        # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-ec2-security-group.html
+        ec2.CfnSecurityGroupEgress(
+            self,
+            "ToReplicas",
+            group_id=self.security_group.security_group_id,
+            destination_security_group_id=replicas.security_group_id,
+            ip_protocol="tcp",
+            # Every port: replicas of two versions may listen on two.
+            from_port=0,
+            to_port=65_535,
+            description="readiness probes",
+        )

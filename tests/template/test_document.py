@@ -475,6 +475,7 @@ def test_replicas_are_reached_at_any_port(template: Template) -> None:
     """
     groups = template.all("AWS::EC2::SecurityGroup").values()
     rules = [r for g in groups for way in ("Ingress", "Egress") for r in g.get(f"SecurityGroup{way}", ())]
+    rules += template.all("AWS::EC2::SecurityGroupEgress").values()
     for purpose in ("requests and health checks", "readiness probes"):
         ports = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["Description"] == purpose]
         assert ports == [(0, 65_535)] * 2, purpose

@@ -199,10 +199,23 @@ def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_n
     prober = function(service_stack, "probe")
     assert prober["FunctionName"] == prober_function(service_name)
     assert {flat(s) for s in prober["VpcConfig"]["SubnetIds"]} == set(_document(service_stack)["subnets"])
-    group = service_stack.all("AWS::EC2::SecurityGroup")[
-        refers_to(prober["VpcConfig"]["SecurityGroupIds"][0])
+
+
+def test_the_prober_reaches_the_replicas_and_nothing_else(
+    service_stack: Template, launch: dict[str, Any]
+) -> None:
+    """Its code parses what replicas send: whoever takes it over gets no further into the network."""
+    (own,) = function(service_stack, "probe")["VpcConfig"]["SecurityGroupIds"]
+    group = service_stack.all("AWS::EC2::SecurityGroup")[refers_to(own)]
+    assert [rule["Description"] for rule in group["SecurityGroupEgress"]] == ["Disallow all traffic"]
+    rules = [
+        rule
+        for rule in service_stack.all("AWS::EC2::SecurityGroupEgress").values()
+        if refers_to(rule["GroupId"]) == refers_to(own)
     ]
-    assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(0, 65_535)]
+    (replicas,) = launch["SecurityGroupIds"]
+    assert [refers_to(rule["DestinationSecurityGroupId"]) for rule in rules] == [refers_to(replicas)]
+    assert [(r["IpProtocol"], r["FromPort"], r["ToPort"]) for r in rules] == [("tcp", 0, 65_535)]
 
 
 def test_the_probers_own_code_may_do_nothing_to_networks(service_stack: Template, service_name: str) -> None:

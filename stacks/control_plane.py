@@ -26,7 +26,7 @@ from spotrelay.core.names import (
     Metric,
     fleet_dashboard_name,
 )
-from stacks import operators, permissions
+from stacks import drills, operators, permissions
 from stacks.alarms import Alarms, log_search
 from stacks.bundling import functions_code
 from stacks.dashboard import dashboard
@@ -136,7 +136,7 @@ class ControlPlaneStack(Stack):
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
 
-        drill_role = operators.drill_role(self, "InterruptionRole")
+        drill_role = drills.drill_role(self, "InterruptionRole")
         place = permissions.Place(
             partition=self.partition,
             region=self.region,
@@ -200,6 +200,7 @@ class ControlPlaneStack(Stack):
             place=place,
             function_name=WIDGET_FUNCTION,
         )
+        drill = drills.DrillFunction(self, "Drill", code=code, drill_role=drill_role)
         # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
         identity = ssm.StringParameter(
             self,
@@ -210,7 +211,7 @@ class ControlPlaneStack(Stack):
                 {
                     "table": table.table_name,
                     "tick_queue_url": ticks.queue.queue_url,
-                    "drill_role": drill_role.role_arn,
+                    "drill_function": drill.function.function_name,
                     "dashboard": fleet_dashboard_name(self.region),
                     "log_groups": [
                         control.log_group.log_group_name for control in (on_signal, reconcile, survey)
@@ -306,7 +307,7 @@ class ControlPlaneStack(Stack):
             self,
             table_arn=table.table_arn,
             log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
-            drill_role=drill_role,
+            drill_function_arn=drill.function.function_arn,
             widget_arn=widget.function.function_arn,
             dead_letter_arns=[
                 queue.queue_arn for queue in (signals.dead_letters, ticks.dead_letters, undelivered)
@@ -330,6 +331,7 @@ class ControlPlaneStack(Stack):
             "DashboardName": board.dashboard_name,
             "OperatorPolicy": policies.operator.managed_policy_arn,
             "DrillPolicy": policies.drill.managed_policy_arn,
+            "DrillFunction": drill.function.function_name,
             "DrillRole": drill_role.role_arn,
         }.items():
             CfnOutput(self, name, value=value)

@@ -1,4 +1,4 @@
-"""AWS Fault Injection Service, as far as it sends Spot interruptions: five actions, one fault.
+"""AWS Fault Injection Service, as far as it sends Spot interruptions: six actions, one fault.
 
 Names, states and errors are those of botocore's model. A template is checked when it is made; the targets
 and what its role may do, when it is started, as AWS does.
@@ -57,6 +57,7 @@ class _Template:
     id: str
     asked: Mapping[str, Any]
     created_at: datetime
+    tags: Mapping[str, str]
 
     @property
     def action(self) -> Mapping[str, Any]:
@@ -73,6 +74,7 @@ class _Template:
         """As the API shows it."""
         return {
             **{name: value for name, value in self.asked.items() if name != "clientToken"},
+            "tags": dict(self.tags),
             "id": self.id,
             "arn": _arn("experiment-template", self.id),
             "creationTime": self.created_at,
@@ -142,6 +144,7 @@ class FaultInjection:
             "StartExperiment": self._start,
             "GetExperiment": self._get,
             "StopExperiment": self._stop,
+            "TagResource": self._tag,
         }
 
     def _create(self, context: Context) -> Result:
@@ -159,7 +162,7 @@ class FaultInjection:
                 if template.asked != params:
                     raise _conflict()
                 return {"experimentTemplate": template.shown()}
-        template = _Template(_id("EXT"), params, self._cloud.now())
+        template = _Template(_id("EXT"), params, self._cloud.now(), tags)
         self._templates[template.id] = template
         return {"experimentTemplate": template.shown()}
 
@@ -200,12 +203,25 @@ class FaultInjection:
         self._end(experiment, "stopped", "Experiment stopped.")
         return {"experiment": experiment.shown()}
 
+    def _tag(self, context: Context) -> Result:
+        arn, tags = context.params["resourceArn"], context.params["tags"]
+        kind, _, id_ = arn.rpartition(":")[2].partition("/")
+        known: Mapping[str, _Template | _Experiment] = (
+            self._templates if kind == "experiment-template" else self._experiments
+        )
+        found = known.get(id_)
+        _require(context, "TagResource", arn, tags, found.tags if found else {})
+        if found is None:
+            raise _not_found(f"{arn} doesn't exist.")
+        found.tags = {**found.tags, **tags}
+        return {}
+
     def _template(
         self, context: Context, action: str, id_: str, tags: Mapping[str, str] | None = None
     ) -> _Template:
         """The template, if the caller may use it so; a request's tags count for each of its resources."""
         template = self._templates.get(id_)
-        of = template.asked.get("tags") if template else {}
+        of = template.tags if template else {}
         _require(context, action, _arn("experiment-template", id_), tags, of)
         if template is None:
             raise _not_found(f"Experiment template {id_} doesn't exist.")

@@ -1,18 +1,25 @@
-"""Spot interruptions on request: AWS Fault Injection Service (FIS)."""
+"""Spot interruptions on request: AWS Fault Injection Service (FIS).
+
+FIS has no permission for *these interruptions and nothing else*: who may start experiments can start somebody
+else's, with the role that it names. So a function of ours may, and people may have that function do it. See
+docs/decisions/2026-11-26-drill-function.md.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from botocore.exceptions import BotoCoreError
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.core.ports import PortError
+from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.ports import PortError, Unavailable
 
 INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
 DURATION = "PT2M"
@@ -33,6 +40,68 @@ UNSUPPORTED = {
 OVER = frozenset({"completed", "stopped", "failed", "cancelled"})
 """States that an experiment doesn't leave."""
 
+_INSTANCE = re.compile(r"i-[0-9a-f]+")
+
+
+class Experiments:
+    """Starts what interrupts Spot instances as EC2 does: a rebalance recommendation, the warning, the end."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def start(self, role_arn: str, instance_ids: Sequence[str], service: str) -> str:
+        """The ID of an experiment that interrupts the instances; `role_arn` is what FIS acts as.
+
+        Raises:
+            ValueError: these are no instances that an experiment could interrupt.
+            PortError: it couldn't be started.
+        """
+        if not 1 <= len(instance_ids) <= MOST_INSTANCES:
+            raise ValueError(
+                f"an experiment interrupts 1 to {MOST_INSTANCES} instances, not {instance_ids!r}"
+            )
+        if wrong := [id_ for id_ in instance_ids if not _INSTANCE.fullmatch(id_)]:
+            raise ValueError(f"{wrong[0]!r} is no instance's ID")
+        _, partition, _, _, account, _ = role_arn.split(":", 5)
+        fis, tags = self._clients.fis, {TAG_SERVICE: service}
+        region = fis.meta.region_name
+        with translated():
+            template = fis.create_experiment_template(
+                clientToken=uuid.uuid4().hex,
+                description="Spot interruptions of a spotrelay drill",
+                roleArn=role_arn,
+                stopConditions=[{"source": "none"}],
+                targets={
+                    "replicas": {
+                        "resourceType": "aws:ec2:spot-instance",
+                        "resourceArns": [
+                            f"arn:{partition}:ec2:{region}:{account}:instance/{id_}" for id_ in instance_ids
+                        ],
+                        "selectionMode": "ALL",
+                    }
+                },
+                actions={
+                    "interrupt": {
+                        "actionId": INTERRUPTION,
+                        "parameters": {"durationBeforeInterruption": DURATION},
+                        "targets": {"SpotInstances": "replicas"},
+                    }
+                },
+                tags=tags,
+            )["experimentTemplate"]["id"]
+        try:
+            with translated():
+                started = fis.start_experiment(
+                    clientToken=uuid.uuid4().hex, experimentTemplateId=template, tags=tags
+                )
+        finally:
+            # What runs goes on without its template:
+            # https://docs.aws.amazon.com/fis/latest/userguide/delete-template.html
+            # One that stays costs nothing. Whether it started, and as which, is what has to be known.
+            with suppress(PortError, BotoCoreError), translated():
+                fis.delete_experiment_template(id=template)
+        return str(started["experiment"]["id"])
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentState:
@@ -48,63 +117,26 @@ class ExperimentState:
         return self.status in OVER and self.status != "completed"
 
 
-class Experiments:
-    """Interrupts Spot instances as EC2 does: a rebalance recommendation, the warning, the end."""
+class OperatorExperiments:
+    """What an operator may do with experiments: have `function` start one, watch it, and stop it."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, function: str) -> None:
         self._clients = clients
+        self._function = function
 
-    @contextmanager
-    def interrupting(
-        self, role_arn: str, instance_ids: Sequence[str], tags: Mapping[str, str]
-    ) -> Iterator[str]:
-        """The ID of an experiment that interrupts the instances; `role_arn` is what FIS acts as.
-
-        Nothing is left of it at the end but FIS's own record of the experiment.
+    def start(self, instance_ids: Sequence[str], service: str) -> str:
+        """The ID of an experiment that interrupts the instances.
 
         Raises:
-            PortError: it couldn't be started, or what it was made from couldn't be deleted.
+            PortError: it couldn't be started.
         """
-        _, partition, _, _, account, _ = role_arn.split(":", 5)
-        arns = [f"arn:{partition}:ec2:{self._region}:{account}:instance/{id_}" for id_ in instance_ids]
+        request = json.dumps({"instance_ids": [*instance_ids], "service": service})
         with translated():
-            template = self._fis.create_experiment_template(
-                clientToken=uuid.uuid4().hex,
-                description="Spot interruptions of a spotrelay drill",
-                roleArn=role_arn,
-                stopConditions=[{"source": "none"}],
-                targets={
-                    "replicas": {
-                        "resourceType": "aws:ec2:spot-instance",
-                        "resourceArns": arns,
-                        "selectionMode": "ALL",
-                    }
-                },
-                actions={
-                    "interrupt": {
-                        "actionId": INTERRUPTION,
-                        "parameters": {"durationBeforeInterruption": DURATION},
-                        "targets": {"SpotInstances": "replicas"},
-                    }
-                },
-                tags=dict(tags),
-            )["experimentTemplate"]["id"]
-        try:
-            with translated():
-                experiment = self._fis.start_experiment(
-                    clientToken=uuid.uuid4().hex, experimentTemplateId=template, tags=dict(tags)
-                )["experiment"]["id"]
-            yield str(experiment)
-        except BaseException:
-            # What went wrong says more than that the template couldn't be deleted either.
-            with suppress(PortError, BotoCoreError):
-                self._delete(template)
-            raise
-        self._delete(template)
-
-    def _delete(self, template: str) -> None:
-        with translated():
-            self._fis.delete_experiment_template(id=template)
+            answer = self._clients.lambda_.invoke(FunctionName=self._function, Payload=request)
+            said = json.loads(answer["Payload"].read())
+        if answer.get("FunctionError"):
+            raise Unavailable(f"{self._function}: {said.get('errorMessage', said)}")
+        return str(said["experiment"])
 
     def state(self, experiment: str) -> ExperimentState:
         """What became of it so far.
@@ -113,18 +145,10 @@ class Experiments:
             PortError: FIS doesn't say.
         """
         with translated():
-            state = self._fis.get_experiment(id=experiment)["experiment"]["state"]
+            state = self._clients.fis.get_experiment(id=experiment)["experiment"]["state"]
         return ExperimentState(state["status"], state.get("reason", ""))
 
     def stop(self, experiment: str) -> None:
         """Send no more interruptions. What was warned is taken all the same."""
         with suppress(PortError, BotoCoreError), translated():
-            self._fis.stop_experiment(id=experiment)
-
-    @property
-    def _fis(self) -> Any:
-        return self._clients.fis
-
-    @property
-    def _region(self) -> str:
-        return str(self._fis.meta.region_name)
+            self._clients.fis.stop_experiment(id=experiment)

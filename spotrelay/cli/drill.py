@@ -12,6 +12,7 @@ from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
+    from spotrelay.aws.experiments import OperatorExperiments
     from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.drill import Plan, Verdict
 
@@ -42,14 +43,13 @@ def drill(
     a service that isn't whole.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.core.names import TAG_SERVICE
     from spotrelay.operate.drill import Drill
     from spotrelay.operate.watch import Watch
 
     with control_plane.errors_shown("drill"):
         _check(replicas, is_json=is_json, is_confirmed=is_confirmed)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        role = _role(plane)
+        experiments = _experiments(plane)
         plan = _plan(plane, name, replicas)
         if not goes_on:
             _check_requests(plane, plan)
@@ -59,10 +59,8 @@ def drill(
         run = Drill(
             plan,
             Watch(plane.store, name, lambda _: None),
-            plane.experiments,
+            experiments,
             plane.requests,
-            role,
-            {TAG_SERVICE: name},
             (lambda _: None) if is_json else typer.echo,
             goes_on,
         )
@@ -86,7 +84,7 @@ def _check(replicas: int, *, is_json: bool, is_confirmed: bool) -> None:
         raise CommandError("--json needs --yes: its output is one document, without a question")
 
 
-def _role(plane: ControlPlane) -> str:
+def _experiments(plane: ControlPlane) -> OperatorExperiments:
     from spotrelay.aws.experiments import UNSUPPORTED
 
     if plane.region in UNSUPPORTED:
@@ -94,12 +92,12 @@ def _role(plane: ControlPlane) -> str:
             f"Fault Injection Service can't interrupt Spot instances in {plane.region}"
             f" ({UNSUPPORTED[plane.region]}): rehearse in another region"
         )
-    if plane.drill_role is None:
+    if plane.experiments is None:
         raise CommandError(
-            f"the control plane of {plane.region} has no role for drills: deploy the control plane again",
+            f"the control plane of {plane.region} has no function for drills: deploy the control plane again",
             EXIT_FAILED,
         )
-    return plane.drill_role
+    return plane.experiments
 
 
 def _plan(plane: ControlPlane, name: str, replicas: int) -> Plan:

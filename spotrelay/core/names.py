@@ -96,6 +96,8 @@ class Env(StrEnum):
     """Queue for messages that no retry would mend."""
     SERVICES_PATH = "SPOTRELAY_SERVICES_PATH"
     """Parameter Store path of the runtime documents."""
+    DRILL_ROLE = "SPOTRELAY_DRILL_ROLE"
+    """ARN of the role that FIS interrupts replicas with."""
 
 
 class Unit(StrEnum):

@@ -9,7 +9,7 @@ import boto3
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.experiments import Experiments
+from spotrelay.aws.experiments import OperatorExperiments
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.requests import ServedRequests
 from spotrelay.aws.services import ParameterServices
@@ -35,7 +35,7 @@ class ControlPlane:
         tick_queue_url: str,
         *,
         log_groups: Sequence[str] = (),
-        drill_role: str | None = None,
+        drill_function: str | None = None,
     ) -> None:
         self._clients = clients
         self.log_groups = tuple(log_groups)
@@ -45,10 +45,9 @@ class ControlPlane:
         self.days = DynamoDays(Table(clients, table))
         self.services = ParameterServices(clients, SERVICES_PATH, table)
         self.fleet = Ec2Fleet(clients)
-        self.experiments = Experiments(clients)
+        self.experiments = OperatorExperiments(clients, drill_function) if drill_function else None
+        """None: the control plane is of before it had a function for drills."""
         self.requests = ServedRequests(clients)
-        self.drill_role = drill_role
-        """The ARN of the role for drills; None: the control plane is of before there were any."""
         self.targets = RegisteredTargets(clients)
 
     @property
@@ -82,7 +81,8 @@ class ControlPlane:
                 f"parameter {CONTROL_PLANE_PARAMETER} in {clients.ssm.meta.region_name} doesn't name a table"
                 " and a tick queue: deploy the control plane again"
             ) from None
-        return cls(clients, table, queue_url, log_groups=log_groups, drill_role=claim.get("drill_role"))
+        drill_function = claim.get("drill_function")
+        return cls(clients, table, queue_url, log_groups=log_groups, drill_function=drill_function)
 
     def is_deployed(self, service: str) -> bool:
         """Whether the service has a runtime document, readable or not.

@@ -6,7 +6,6 @@ What is decided is pure: what to interrupt, why not to, and the verdict. `run` c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -196,20 +195,18 @@ def is_over(plan: Plan, replicas: Mapping[int, Replica]) -> bool:
 
 
 class Interruptions(Protocol):
-    """The part of `Experiments` that a drill uses."""
+    """The part of `OperatorExperiments` that a drill uses."""
 
-    def interrupting(
-        self, role_arn: str, instance_ids: Sequence[str], tags: Mapping[str, str]
-    ) -> AbstractContextManager[str]:
-        """See `Experiments.interrupting`."""
+    def start(self, instance_ids: Sequence[str], service: str) -> str:
+        """See `OperatorExperiments.start`."""
         ...
 
     def state(self, experiment: str) -> ExperimentState:
-        """See `Experiments.state`."""
+        """See `OperatorExperiments.state`."""
         ...
 
     def stop(self, experiment: str) -> None:
-        """See `Experiments.stop`."""
+        """See `OperatorExperiments.stop`."""
         ...
 
 
@@ -229,8 +226,6 @@ class Drill:
     watch: Watch
     experiments: Interruptions
     requests: CountedRequests
-    role_arn: str
-    tags: Mapping[str, str]
     say: Callable[[str], None]
     goes_on: bool = False
     """Whether failed requests don't end it."""
@@ -248,19 +243,19 @@ class Drill:
             PortError: the experiment couldn't be started, or a permission is missing meanwhile.
         """
         self._started = seen = self.watch.look()
-        with self.experiments.interrupting(self.role_arn, self.plan.instance_ids, self.tags) as experiment:
-            self._experiment = experiment
-            self.say(f"experiment {experiment} interrupts {', '.join(self.plan.instance_ids)}")
-            try:
-                seen = self.watch.until(self._is_done, "the fleet whole again", self.plan.within_s)
-            except NotInTimeError as error:
-                self._problem = str(error)
-                seen = self.watch.look()
-            except BaseException:
-                self.experiments.stop(experiment)
-                raise
-            if self._problem:
-                self.experiments.stop(experiment)
+        ids = self.plan.instance_ids
+        self._experiment = experiment = self.experiments.start(ids, self.plan.spec.service)
+        self.say(f"experiment {experiment} interrupts {', '.join(ids)}")
+        try:
+            seen = self.watch.until(self._is_done, "the fleet whole again", self.plan.within_s)
+        except NotInTimeError as error:
+            self._problem = str(error)
+            seen = self.watch.look()
+        except BaseException:
+            self.experiments.stop(experiment)
+            raise
+        if self._problem:
+            self.experiments.stop(experiment)
         self._count(seen.at)
         problems = [self._problem] if self._problem else []
         return verdict(self.plan, seen.replicas, self._since, seen.at, self._requests, problems)

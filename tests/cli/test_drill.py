@@ -28,14 +28,15 @@ from tests.examples import demo_spec
 from tests.operate.replicas import replica
 
 REGION = "us-east-1"
-ROLE = "arn:aws:iam::123456789012:role/drill"
+FUNCTION = "SpotRelay-drill"
 
 
-def deploy(region: str = REGION, role: str | None = ROLE) -> DynamoStore:
+def deploy(region: str = REGION, function: str | None = FUNCTION) -> DynamoStore:
     """A control plane with the service `demo`, which has no replica yet."""
     clients = Clients(boto3.Session("testing", "testing", region_name=region))
     ssm: Any = clients.ssm
-    claim = {"table": TABLE, "tick_queue_url": "https://q", **({"drill_role": role} if role else {})}
+    claim = {"table": TABLE, "tick_queue_url": "https://q"}
+    claim |= {"drill_function": function} if function else {}
     ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=json.dumps(claim), Type="String")
     document = json.dumps(demo_spec().to_dict())
     ssm.put_parameter(Name=service_parameter("demo"), Value=document, Type="String")
@@ -96,11 +97,11 @@ def test_regions_without_the_action(region: str, name: str) -> None:
 
 
 def test_a_control_plane_of_before_drills() -> None:
-    """It has no role for them: the remedy is to deploy it again."""
-    deploy(role=None)
+    """It has no function for them: the remedy is to deploy it again."""
+    deploy(function=None)
     code, output = run("--yes")
     assert code == 1
-    assert "has no role for drills: deploy the control plane again" in output
+    assert "has no function for drills: deploy the control plane again" in output
 
 
 def test_a_fleet_that_is_not_whole() -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any
 
 import boto3
 import pytest
+from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.experiments import Experiments
+from spotrelay.aws.experiments import Experiments, OperatorExperiments
 from spotrelay.aws.requests import Requests, ServedRequests
-from spotrelay.core.ports import Denied
+from spotrelay.core.ports import Denied, Unavailable
 from tests.examples import demo_spec
 
 ROLE = "arn:aws-us-gov:iam::123456789012:role/drill"
-TAGS = {"a": "b"}
+OURS = {"spotrelay:service": "demo"}
+START = {"clientToken": ANY, "experimentTemplateId": "EXT1", "tags": OURS}
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 
 
@@ -37,6 +40,14 @@ def fis(clients: Clients) -> Iterator[Stubber]:
         stubber.assert_no_pending_responses()
 
 
+@pytest.fixture
+def function(clients: Clients) -> Iterator[Stubber]:
+    """Lambda, as told."""
+    with Stubber(clients.lambda_) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
 def _created(fis: Stubber) -> None:
     arns = [f"arn:aws-us-gov:ec2:us-gov-west-1:123456789012:instance/i-{n}" for n in (1, 2)]
     replicas = {
@@ -49,45 +60,78 @@ def _created(fis: Stubber) -> None:
     }
     asked = {
         "clientToken": ANY, "description": ANY, "roleArn": ROLE, "stopConditions": [{"source": "none"}],
-        "targets": {"replicas": replicas}, "actions": {"interrupt": interrupt}, "tags": {"a": "b"},
+        "targets": {"replicas": replicas}, "actions": {"interrupt": interrupt}, "tags": OURS,
     }  # fmt: skip
     made = {"experimentTemplate": {"id": "EXT1"}}
     fis.add_response("create_experiment_template", made, asked)
 
 
-def test_the_template_goes_whatever_happens(clients: Clients, fis: Stubber) -> None:
-    """After the experiment, after an error in it, and if it couldn't be started."""
+def test_what_is_started_needs_no_template_any_more(clients: Clients, fis: Stubber) -> None:
+    """It goes at once: if the experiment runs, and if it couldn't be started, which is told then."""
     experiments = Experiments(clients)
-    start = {"clientToken": ANY, "experimentTemplateId": "EXT1", "tags": {"a": "b"}}
     _created(fis)
-    fis.add_response("start_experiment", {"experiment": {"id": "EXP1"}}, start)
+    fis.add_response("start_experiment", {"experiment": {"id": "EXP1"}}, START)
     fis.add_response("delete_experiment_template", {}, {"id": "EXT1"})
-    with (
-        suppress(KeyboardInterrupt),
-        experiments.interrupting(ROLE, ["i-1", "i-2"], {"a": "b"}) as experiment,
-    ):
-        assert experiment == "EXP1"
-        raise KeyboardInterrupt
+    assert experiments.start(ROLE, ["i-1", "i-2"], "demo") == "EXP1"
     _created(fis)
     fis.add_client_error("start_experiment", "AccessDeniedException", http_status_code=403)
     fis.add_response("delete_experiment_template", {}, {"id": "EXT1"})
-    with pytest.raises(Denied), experiments.interrupting(ROLE, ["i-1", "i-2"], {"a": "b"}):
-        pass
+    with pytest.raises(Denied):
+        experiments.start(ROLE, ["i-1", "i-2"], "demo")
 
 
-def test_what_went_wrong_is_told_and_not_what_followed(clients: Clients, fis: Stubber) -> None:
-    """Whoever may neither start nor delete reads why nothing started; after a drill, what is left."""
+def test_a_template_that_stays_hides_nothing(clients: Clients, fis: Stubber) -> None:
+    """Neither why nothing started, nor what did."""
     experiments = Experiments(clients)
     _created(fis)
     fis.add_client_error("start_experiment", "AccessDeniedException", "no fis:StartExperiment")
     fis.add_client_error("delete_experiment_template", "AccessDeniedException", "no deletion")
-    with pytest.raises(Denied, match="StartExperiment"), experiments.interrupting(ROLE, ["i-1", "i-2"], TAGS):
-        pass
+    with pytest.raises(Denied, match="StartExperiment"):
+        experiments.start(ROLE, ["i-1", "i-2"], "demo")
     _created(fis)
     fis.add_response("start_experiment", {"experiment": {"id": "EXP1"}})
     fis.add_client_error("delete_experiment_template", "AccessDeniedException", "no deletion")
-    with pytest.raises(Denied, match="deletion"), experiments.interrupting(ROLE, ["i-1", "i-2"], TAGS):
-        pass
+    assert experiments.start(ROLE, ["i-1", "i-2"], "demo") == "EXP1"
+
+
+@pytest.mark.parametrize(
+    ("instance_ids", "said"),
+    [
+        ([], "1 to 5 instances"),
+        ([f"i-{n}" for n in range(6)], "1 to 5 instances"),
+        (["i-1", "i-1/../*"], "'i-1/../\\*' is no instance's ID"),
+        (["*"], "no instance's ID"),
+    ],
+)
+def test_only_named_instances_are_interrupted(clients: Clients, instance_ids: list[str], said: str) -> None:
+    """No pattern, no other resource, and no more than one action takes: nobody is asked."""
+    with pytest.raises(ValueError, match=said):
+        Experiments(clients).start(ROLE, instance_ids, "demo")
+
+
+def _answers(function: Stubber, said: object, **answer: Any) -> None:
+    payload = StreamingBody(BytesIO(json.dumps(said).encode()), len(json.dumps(said)))
+    function.add_response("invoke", {"StatusCode": 200, "Payload": payload, **answer}, ASKED)
+
+
+ASKED = {
+    "FunctionName": "SpotRelay-drill",
+    "Payload": json.dumps({"instance_ids": ["i-1"], "service": "demo"}),
+}
+
+
+def test_an_operator_has_the_function_start_it(clients: Clients, function: Stubber) -> None:
+    """Asked once, never twice: a repeat would interrupt others. What it says is said."""
+    experiments = OperatorExperiments(clients, "SpotRelay-drill")
+    _answers(function, {"experiment": "EXP1"})
+    assert experiments.start(["i-1"], "demo") == "EXP1"
+    assert vars(clients.lambda_.meta.config)["retries"]["total_max_attempts"] == 1
+    _answers(function, {"errorMessage": "too many experiments", "errorType": "Denied"}, FunctionError="x")
+    with pytest.raises(Unavailable, match="SpotRelay-drill: too many experiments"):
+        experiments.start(["i-1"], "demo")
+    function.add_client_error("invoke", "AccessDeniedException", "no lambda:InvokeFunction", 403)
+    with pytest.raises(Denied, match="lambda:InvokeFunction"):
+        experiments.start(["i-1"], "demo")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +142,14 @@ def test_what_became_of_it(clients: Clients, fis: Stubber, status: str, has_fail
     """FIS's own state and words; one that was stopped interrupts no longer what it should."""
     answer = {"experiment": {"state": {"status": status, "reason": "why"}}}
     fis.add_response("get_experiment", answer, {"id": "EXP1"})
-    state = Experiments(clients).state("EXP1")
+    state = OperatorExperiments(clients, "").state("EXP1")
     assert (state.status, state.reason, state.has_failed) == (status, "why", has_failed)
 
 
 def test_one_that_is_over_is_stopped_already(clients: Clients, fis: Stubber) -> None:
     """To stop it is no error."""
     fis.add_client_error("stop_experiment", "ValidationException")
-    Experiments(clients).stop("EXP1")
+    OperatorExperiments(clients, "").stop("EXP1")
 
 
 def test_requests_from_the_minute_on(clients: Clients) -> None:

@@ -170,6 +170,10 @@ def attempts(deployed: Stand, session: boto3.Session | None) -> Mapping[str, lis
         "ends an instance": [
             lambda: ec2.terminate_instances(InstanceIds=[own.instance_id]),
             lambda: ec2.stop_instances(InstanceIds=[own.instance_id]),
+            lambda: client("lambda").invoke(
+                FunctionName=outputs["DrillFunction"],
+                Payload=json.dumps({"instance_ids": [own.instance_id], "service": service}),
+            ),
             lambda: client("fis").create_experiment_template(
                 clientToken="access", description="warn", roleArn=outputs["DrillRole"],
                 stopConditions=[{"source": "none"}], targets={"all": victim}, actions={"warn": action},

@@ -322,3 +322,17 @@ def test_who_may_not(ground: Ground, role: str, lacks: str) -> None:
     with pytest.raises(ClientError, match=lacks) as caught:
         ended(fis, started(fis, asked))
     assert "AccessDenied" in caught.value.response["Error"]["Code"]
+
+
+def test_what_is_tagged_later_counts(ground: Ground, role: str) -> None:
+    """Whoever may tag may give a template any tag, and who may use those with that tag may use it then."""
+    fis, (instance_id,) = fis_of(ground.aws), ground.running(1)
+    made = fis.create_experiment_template(**template(role, instance_id))["experimentTemplate"]
+    ours = {"Effect": "Allow", "Action": "fis:*", "Resource": "*"}
+    ours["Condition"] = {"StringEquals": {"aws:ResourceTag/whose": "ours"}}  # type: ignore[assignment]
+    by_tag = fis_of(ground.aws.assume(ours))
+    assert refused(lambda: by_tag.delete_experiment_template(id=made["id"]))[1] == 403
+    fis.tag_resource(resourceArn=made["arn"], tags={"whose": "ours"})
+    gone = by_tag.delete_experiment_template(id=made["id"])["experimentTemplate"]
+    assert gone["tags"] == {"from": "test", "whose": "ours"}
+    assert refused(lambda: fis.tag_resource(resourceArn=made["arn"], tags={"a": "b"}))[1] == 404

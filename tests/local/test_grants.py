@@ -19,7 +19,8 @@ from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
 from spotrelay.serving import adoption
-from stacks.operators import drilling, interrupting, looking
+from stacks.drills import drilling, interrupting, starting
+from stacks.operators import looking
 from stacks.permissions import Function, Grant, Place, grants
 from tests.documented import policy
 from tests.examples import demo_spec
@@ -283,32 +284,39 @@ def test_a_drill_interrupts_ours_only(ours: Ours) -> None:
     assert ended(fis, started(fis, experiment(role, own)))["state"]["status"] == "completed"
 
 
-def test_a_drill_starts_its_own_templates_only(ours: Ours) -> None:
-    """Not somebody else's, which may do more with a stronger role, by giving what is started our tag."""
+def test_who_drills_starts_no_experiment(ours: Ours) -> None:
+    """Not somebody else's, which may do more with a stronger role, nor by tagging its template as ours.
+
+    The function for drills may not start it either, unless somebody who may has given it our tag.
+    """
     aws, role = ours.ground.aws, make_role(ours.ground.aws, "*")
-    by_rights, by_everybody = fis_of(aws.assume(*statements(drilling(ours.place, role)))), fis_of(aws)
+    drills = fis_of(aws.assume(*statements(drilling(ours.place, "arn:aws:lambda:::function:x"))))
+    function = fis_of(aws.assume(*statements(starting(ours.place, role))))
     (instance_id,) = ours.ground.running(1)
     ours_too = {TAG_SERVICE: "demo"}
+    made = fis_of(aws).create_experiment_template(**experiment(role, instance_id))["experimentTemplate"]
+    tagged = {**experiment(role, instance_id), "tags": ours_too}
 
-    def start(template_id: str, **tags: Any) -> str:
-        begun = by_rights.start_experiment(
-            clientToken=uuid.uuid4().hex, experimentTemplateId=template_id, **tags
-        )
+    def start(fis: Any, template_id: str, **tags: Any) -> str:
+        begun = fis.start_experiment(clientToken=uuid.uuid4().hex, experimentTemplateId=template_id, **tags)
         return str(begun["experiment"]["id"])
 
-    foreign = by_everybody.create_experiment_template(**experiment(role, instance_id))["experimentTemplate"][
-        "id"
+    refused: list[Callable[[], object]] = [
+        lambda: drills.create_experiment_template(**tagged),
+        lambda: drills.tag_resource(resourceArn=made["arn"], tags=ours_too),
+        lambda: drills.delete_experiment_template(id=made["id"]),
+        lambda: start(drills, made["id"], tags=ours_too),
+        lambda: start(function, made["id"], tags=ours_too),
+        lambda: function.delete_experiment_template(id=made["id"]),
     ]
-    own = by_rights.create_experiment_template(**{**experiment(role, instance_id), "tags": ours_too})[
-        "experimentTemplate"
-    ]["id"]
-    for template_id, tags in ((foreign, {"tags": ours_too}), (own, {})):
+    for call in refused:
         with pytest.raises(ClientError, match=REFUSED):
-            start(template_id, **tags)
-    assert ended(by_rights, start(own, tags=ours_too))["state"]["status"] == "completed"
-    by_rights.delete_experiment_template(id=own)
+            call()
+    own_id = function.create_experiment_template(**tagged)["experimentTemplate"]["id"]
     with pytest.raises(ClientError, match=REFUSED):
-        by_rights.delete_experiment_template(id=foreign)
+        start(function, own_id)
+    assert ended(drills, start(function, own_id, tags=ours_too))["state"]["status"] == "completed"
+    function.delete_experiment_template(id=own_id)
 
 
 def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -177,16 +176,10 @@ class World:
         if is_lost:
             yield BACK
 
-    @contextmanager
-    def interrupting(
-        self, role_arn: str, instance_ids: Sequence[str], tags: Mapping[str, str]
-    ) -> Iterator[str]:
+    def start(self, instance_ids: Sequence[str], service: str) -> str:
         """As FIS would."""
-        self.log.append(f"start {role_arn} {','.join(instance_ids)} {dict(tags)}")
-        try:
-            yield "EXP1"
-        finally:
-            self.log.append("clean")
+        self.log.append(f"start {','.join(instance_ids)} of {service}")
+        return "EXP1"
 
     def get_state(self, experiment: str) -> ExperimentState:
         """What became of it."""
@@ -212,7 +205,7 @@ class World:
         """A drill in this world."""
         watch = Watch(self, "demo", lambda _: None, sleep=self.sleep, clock=lambda: self.passed_s)
         fis = _Fis(self)
-        return Drill(planned(*FLEET), watch, fis, self, "role", {"a": "b"}, self.said.append, goes_on)
+        return Drill(planned(*FLEET), watch, fis, self, self.said.append, goes_on)
 
 
 @dataclass
@@ -221,9 +214,9 @@ class _Fis:
 
     world: World
 
-    def interrupting(self, *args: Any) -> Any:
+    def start(self, instance_ids: Sequence[str], service: str) -> str:
         """See `World`."""
-        return self.world.interrupting(*args)
+        return self.world.start(instance_ids, service)
 
     def state(self, experiment: str) -> ExperimentState:
         """See `World`."""
@@ -239,7 +232,7 @@ def test_a_drill_to_the_end() -> None:
     world = World()
     found = world.drill().run()
     assert [loss.replica for loss in found.losses] == [1]
-    assert world.log == ["start role i-1 {'a': 'b'}", "clean"]
+    assert world.log == ["start i-1 of demo"]
     assert world.said == [
         "experiment EXP1 interrupts i-1",
         "replica 1 is warned",
@@ -255,17 +248,17 @@ def test_failed_requests_stop_it() -> None:
     world = World(failed=3)
     found = world.drill().run()
     assert found.problems == ("stopped because requests fail", "3 of 100 requests failed")
-    assert world.log[1:] == ["stop", "clean"]
+    assert world.log[1:] == ["stop"]
     patient = World(failed=3)
     assert patient.drill(goes_on=True).run().problems == ("3 of 100 requests failed",)
-    assert patient.log[1:] == ["clean"]
+    assert patient.log[1:] == []
 
 
 def test_an_experiment_that_fails() -> None:
     """FIS's own words are the verdict."""
     world = World(works=False, state=ExperimentState("failed", "Target resolution returned empty set"))
     assert world.drill().run().problems == ("experiment EXP1 failed: Target resolution returned empty set",)
-    assert world.log[-1] == "clean"
+    assert world.log[1:] == ["stop"]
 
 
 def test_nothing_happens() -> None:
@@ -273,7 +266,7 @@ def test_nothing_happens() -> None:
     world = World(works=False)
     (problem,) = world.drill().run().problems
     assert problem.startswith("the fleet whole again: not within")
-    assert world.log[-1] == "clean"
+    assert world.log[1:] == ["stop"]
 
 
 def test_no_warning_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +275,7 @@ def test_no_warning_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(works=False)
     (problem,) = world.drill().run().problems
     assert problem.startswith("no warning of replica 1 arrived within")
-    assert world.log[1:] == ["stop", "clean"]
+    assert world.log[1:] == ["stop"]
 
 
 def test_control_c_stops_the_experiment() -> None:
@@ -290,7 +283,7 @@ def test_control_c_stops_the_experiment() -> None:
     world = World(works=False, interrupt_at=10)
     with pytest.raises(KeyboardInterrupt):
         world.drill().run()
-    assert world.log[1:] == ["stop", "clean"]
+    assert world.log[1:] == ["stop"]
 
 
 def test_a_permission_that_is_missing_ends_it() -> None:
@@ -298,5 +291,5 @@ def test_a_permission_that_is_missing_ends_it() -> None:
     world = World(state_error=Denied("is not authorized to perform: fis:GetExperiment", "AccessDenied"))
     with pytest.raises(Denied):
         world.drill().run()
-    assert world.log[1:] == ["stop", "clean"]
+    assert world.log[1:] == ["stop"]
     assert World(state_error=Unavailable("busy")).drill().run().losses

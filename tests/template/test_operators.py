@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
-from tests.template.support import Template, as_list, flat, refers_to
+from tests.template.support import Template, as_list, flat, function, function_id, refers_to
 
 LOOKS = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "dynamodb:BatchGetItem", "dynamodb:GetItem",
@@ -35,11 +35,13 @@ ALARMS = {
 
 READS = {*LOOKS, *BOARDS, *ALARMS.values()}
 
-DRILLS = {
-    "fis:CreateExperimentTemplate", "fis:DeleteExperimentTemplate", "fis:GetExperiment",
-    "fis:StartExperiment", "fis:StopExperiment", "fis:TagResource", "iam:CreateServiceLinkedRole",
-    "iam:PassRole",
+DRILLS = {"fis:GetExperiment", "fis:StopExperiment", "lambda:InvokeFunction"}
+
+STARTS = {
+    "fis:CreateExperimentTemplate", "fis:DeleteExperimentTemplate", "fis:StartExperiment", "fis:TagResource",
+    "iam:CreateServiceLinkedRole", "iam:PassRole",
 }  # fmt: skip
+"""What the function for drills calls, and nobody else."""
 
 WITHOUT_NARROWER_RESOURCE = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "cloudwatch:ListDashboards",
@@ -118,7 +120,8 @@ def test_who_looks_sees_ours_only(control_plane: Template) -> None:
     (rows,) = of_action(control_plane, "OperatorPolicy", "dynamodb:Query")
     assert refers_to(rows["Resource"]) in control_plane.all("AWS::DynamoDB::Table")
     (logs,) = of_action(control_plane, "OperatorPolicy", "logs:FilterLogEvents")
-    groups = {id_ for id_ in control_plane.all("AWS::Logs::LogGroup") if not id_.startswith("Widget")}
+    all_groups = control_plane.all("AWS::Logs::LogGroup")
+    groups = {id_ for id_ in all_groups if not id_.startswith(("Widget", "Drill"))}
     assert {refers_to(r) for r in logs["Resource"]} == groups
     (queried,) = of_action(control_plane, "OperatorPolicy", "logs:StartQuery")
     assert queried["Resource"] == logs["Resource"]
@@ -143,21 +146,37 @@ def test_who_is_paged_may_run_what_the_alarm_says(control_plane: Template, servi
     assert {refers_to(queue) for queue in set_aside["Resource"]} == told
 
 
+def test_who_drills_starts_nothing_by_themselves(control_plane: Template) -> None:
+    """They have the function do it, and watch and stop what bears our tag."""
+    invoked = of_action(control_plane, "DrillPolicy", "lambda:InvokeFunction")
+    (of_looking,) = of_action(control_plane, "OperatorPolicy", "lambda:InvokeFunction")
+    functions = {refers_to(s["Resource"]) for s in invoked}
+    assert functions - {refers_to(of_looking["Resource"])} == {function_id(control_plane, "drill")}
+    for name in ("GetExperiment", "StopExperiment"):
+        (of_ours,) = of_action(control_plane, "DrillPolicy", f"fis:{name}")
+        assert (kind_of(of_ours), of_ours["Condition"]) == ("experiment", OURS)
+
+
+def of_function(template: Template, action: str) -> list[dict[str, Any]]:
+    """The statements that allow it to the function for drills."""
+    role = refers_to(function(template, "drill")["Role"])
+    return [s for s in template.statements(role) if action in as_list(s["Action"])]
+
+
 def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> None:
     """Experiments have our tag and the one action; only those with our tag can be started and ended."""
-    action, made = of_action(control_plane, "DrillPolicy", "fis:CreateExperimentTemplate")
+    role = refers_to(function(control_plane, "drill")["Role"])
+    allowed = {a for s in control_plane.statements(role) for a in as_list(s["Action"])}
+    assert {a for a in allowed if not a.startswith("logs:")} == STARTS
+    action, made = of_function(control_plane, "fis:CreateExperimentTemplate")
     assert flat(action["Resource"]).endswith(":action/aws:ec2:send-spot-instance-interruptions")
     assert (kind_of(made), made["Condition"]) == ("experiment-template", TAGGED_AS_OURS)
-    tagged = of_action(control_plane, "DrillPolicy", "fis:TagResource")
+    tagged = of_function(control_plane, "fis:TagResource")
     assert {kind_of(s) for s in tagged} == {"experiment-template", "experiment"}
     assert [s["Condition"] for s in tagged] == [TAGGED_AS_OURS] * 2
-    for name, kind in {
-        "GetExperiment": "experiment", "StopExperiment": "experiment",
-        "DeleteExperimentTemplate": "experiment-template",
-    }.items():  # fmt: skip
-        (of_ours,) = of_action(control_plane, "DrillPolicy", f"fis:{name}")
-        assert (kind_of(of_ours), of_ours["Condition"]) == (kind, OURS)
-    starts = of_action(control_plane, "DrillPolicy", "fis:StartExperiment")
+    (deleted,) = of_function(control_plane, "fis:DeleteExperimentTemplate")
+    assert (kind_of(deleted), deleted["Condition"]) == ("experiment-template", OURS)
+    starts = of_function(control_plane, "fis:StartExperiment")
     assert {kind_of(s): s["Condition"] for s in starts} == {
         "experiment-template": OURS, "experiment": TAGGED_AS_OURS
     }  # fmt: skip
@@ -165,10 +184,12 @@ def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> Non
 
 def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) -> None:
     """To FIS alone, which may assume it for this account; it interrupts instances with our tag, no more."""
-    (lent,) = of_action(control_plane, "DrillPolicy", "iam:PassRole")
+    (lent,) = of_function(control_plane, "iam:PassRole")
     assert lent["Condition"] == {"StringEquals": {"iam:PassedToService": "fis.amazonaws.com"}}
     role = refers_to(lent["Resource"])
     assert refers_to(control_plane.body["Outputs"]["DrillRole"]["Value"]) == role
+    (given,) = function(control_plane, "drill")["Environment"]["Variables"].values()
+    assert refers_to(given) == role
     (trust,) = control_plane.all("AWS::IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}

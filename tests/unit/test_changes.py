@@ -387,6 +387,17 @@ def test_the_back_off_is_written_before_what_is_launched_because_of_it() -> None
     assert last.open_intent is not None
 
 
+def test_the_back_off_waits_for_nobody_who_was_ready_before() -> None:
+    """One that serves and is written again by a later commit has ended no back-off."""
+    well = a_replica(1, ReplicaState.STARTING)
+    serves = a_replica(2, ReplicaState.READY, purchase_option=PurchaseOption.ON_DEMAND)
+    waiting = a_replica(3, ReplicaState.REQUESTED)
+    rows = rows_of(well, serves, waiting, backoff=Backoff(4, NOW, version=1))
+    first, last = commits_of(rows, MarkReady(well), Launch((waiting,)), Replace(serves, "ill", 1))
+    assert [row.id for row in last.update] == [serves.id]
+    assert (first.backoff, last.backoff) == (Backoff(), None)
+
+
 @given(st.integers(1, 10_000))
 def test_back_off_rises_to_its_ceiling(attempts: int) -> None:
     """Each wait is at least as long as the one before, and none beyond the ceiling."""

@@ -595,3 +595,11 @@ def test_a_launch_that_brought_nothing_took_no_time() -> None:
     assert counts[Metric.WARNING_TO_DEREGISTERED_MS] == 0
     assert counts[Metric.DEREGISTERED] == 1
     assert len(alive(world)) == 3
+
+
+def test_the_balancer_is_not_asked_for_ports_that_the_rows_say() -> None:
+    """Not even if all that were read leave: a call less between the warning and the deregistration."""
+    world, controller = serving(replace(demo_spec(), on_warning=OnWarning.LEAVE))
+    controller.handle(warn(world, *active(world)))
+    assert in_rotation(world) == set()
+    assert "router.ports" not in world.calls

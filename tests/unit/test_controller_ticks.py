@@ -490,3 +490,12 @@ def test_a_replica_that_waits_for_admission_is_looked_at_afresh() -> None:
     controller.tick("demo")
     (other,) = [r for r in active(world) if r.id == 2]
     assert in_rotation(world) == {instance_of(other)}
+
+
+def test_a_tick_goes_by_the_document_as_of_now() -> None:
+    """Not by one that a function has kept for a minute: what was deployed a second ago counts."""
+    world, controller = serving()
+    asked: list[dict[str, Any]] = []
+    world.meddle("services.get", lambda _, **how: asked.append(how), times=None)
+    controller.tick("demo")
+    assert asked == [{"fresh": True}]

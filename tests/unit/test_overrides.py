@@ -10,7 +10,7 @@ import pytest
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
 from spotrelay.core.held import Answer, Held, Override
-from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
 from tests.examples import demo_spec
@@ -336,3 +336,13 @@ def test_a_lost_race_is_no_reason_to_forget(case: Case, given: Override) -> None
     case.tick(given)
     assert case.counted == [2, 3, 4]
     assert case.answer(given).done == ("replica 1 is kept",)
+
+
+def test_what_lapsed_does_not_come_again(case: Case, given: Override) -> None:
+    """Nothing of it was carried out, so a tick that loses a race over something else loses nothing of it."""
+    one_more(case)
+    case.world.fleet.enter(InstanceState.TERMINATED, [instance_of(rows(case.world).replicas[3])])
+    case.world.refuse("store.commit", Conflict("somebody else was faster"))
+    case.tick(given)
+    assert case.world.ticker.overrides == []
+    assert case.answer(given).lapsed

@@ -110,6 +110,21 @@ def test_a_version_that_is_not_the_deployed_one_is_launched_with_its_own_slots(s
     assert (launch.spec.version, launch.spec.slots) == (1, {LARGE: 4})
 
 
+def test_what_shares_nothing_is_launched_with_the_slots_of_its_version_all_the_same() -> None:
+    """What comes in place of a version 1 that has an instance to itself may share a larger one."""
+    rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)
+    world = world_of(rolling)
+    no_large_ones(world)
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert {r.slots for r in active(world)} == {1}
+    world.services.specs["demo"] = replace(rolling, version=2)
+    controller.tick("demo")
+    world.fleet.launches.clear()
+    controller.handle(warning(world, str(ids(active(world))[0])))
+    assert {(launch.spec.version, launch.spec.slots[LARGE]) for launch in world.fleet.launches} == {(1, 4)}
+
+
 def test_a_version_that_is_gone_back_to_is_launched_with_its_own_slots() -> None:
     """The version that was given up hosts one replica on an instance; the one before hosts four."""
     rolling = replace(shared(), on_update=OnUpdate.ROLLING, surge=0)

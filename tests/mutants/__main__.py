@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +22,7 @@ from tests.mutants import report
 from tests.mutants.campaign import ObjectionError, Result, Score, Verdict, campaign, known_equivalent
 from tests.mutants.handmade import HAND_MADE, StaleMutantError, handmade
 from tests.mutants.mutant import Mutant, drawn, possible
-from tests.mutants.sites import modules
+from tests.mutants.sites import digest, modules
 from tests.mutants.trial import FEW_SEEDS, SEEDS, Seeds, Stage
 
 DRAWN = 250
@@ -72,7 +73,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--id", metavar="ID", help="show what this one changes, and try it by every stage")
     parser.add_argument("--list", action="store_true", help="only say which would be tried")
     parser.add_argument("--every-stage", action="store_true", help="test also what the simulation caught")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every verdict there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="keep every verdict there, and go on from it",
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="at a time")
     return parser.parse_args()
 
@@ -97,15 +103,42 @@ def _run(asked: argparse.Namespace) -> int:
     if asked.list:
         report.show_list(console, chosen)
         return 0
-    began = time.monotonic()
-    result = Result(_tried(chosen, list(Stage), asked), equivalent)
-    elapsed_s = time.monotonic() - began
+    kept = Kept(asked.json, equivalent, chosen)
+    result = Result(_tried(chosen, list(Stage), asked, kept=kept), equivalent)
     report.show(console, result, list(Stage))
-    if asked.json:
-        asked.json.write_text(
-            json.dumps(report.as_json(result, elapsed_s), indent=2) + "\n", encoding="utf-8"
-        )
+    elapsed_s = kept.write(result.verdicts)
     return _judge(console, result, elapsed_s, is_part=bool(asked.only))
+
+
+@dataclass(slots=True)
+class Kept:
+    """The file that has every verdict so far, if one was asked for."""
+
+    path: Path | None
+    equivalent: Mapping[str, str]
+    mutants: Sequence[Mutant]
+    known: dict[str, Verdict] = field(default_factory=dict)
+    before_s: float = 0.0
+    """How long it took before this time."""
+    began: float = field(default_factory=time.monotonic)
+    code: str = field(default_factory=digest)
+
+    def __post_init__(self) -> None:
+        """Take what is there already."""
+        if self.path is not None and self.path.exists():
+            text = self.path.read_text(encoding="utf-8")
+            self.known, self.before_s = report.known(text, self.code, self.mutants)
+
+    def write(self, verdicts: Sequence[Verdict]) -> float:
+        """Keep these, and nothing else; how long all of it took, s."""
+        elapsed_s = self.before_s + time.monotonic() - self.began
+        if self.path is not None:
+            made = report.as_json(Result(verdicts, self.equivalent), self.code, elapsed_s)
+            # Replaced as a whole: whoever is ended in the middle of it leaves the one before.
+            beside = self.path.with_name(f"{self.path.name}.new")
+            beside.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+            beside.replace(self.path)
+        return elapsed_s
 
 
 def _of(name: str, mutants: Sequence[Mutant]) -> list[Mutant]:
@@ -137,7 +170,11 @@ def _try_sample(console: Console, by_hand: Sequence[Mutant], asked: argparse.Nam
 
 
 def _tried(
-    mutants: Sequence[Mutant], stages: Sequence[Stage], asked: argparse.Namespace, seeds: Seeds = SEEDS
+    mutants: Sequence[Mutant],
+    stages: Sequence[Stage],
+    asked: argparse.Namespace,
+    seeds: Seeds = SEEDS,
+    kept: Kept | None = None,
 ) -> list[Verdict]:
     """The campaign, with a bar on the terminal, or a line now and then in a log."""
     columns = (
@@ -150,7 +187,7 @@ def _tried(
     for stage in stages:
         for name in SHARED[stage]:
             importlib.import_module(name)
-    began, lines = time.monotonic(), 0
+    began, lines, written = time.monotonic(), 0, 0
     # Drawn by hand: a thread that draws by itself would be forked with whatever lock it holds.
     console = Console(stderr=True)
     is_log = not console.is_terminal
@@ -158,19 +195,23 @@ def _tried(
         task = bar.add_task("mutants", total=len(mutants), caught=0)
 
         def show(done: Sequence[Verdict]) -> None:
-            nonlocal lines
+            nonlocal lines, written
             caught = sum(v.is_caught for v in done)
             bar.update(task, completed=len(done), caught=caught, refresh=True)
             if is_log and len(done) // LINE_EVERY > lines:
                 lines = len(done) // LINE_EVERY
                 so_far = f"{len(done)} of {len(mutants)} mutants, {caught} caught"
                 sys.stderr.write(f"{so_far}, {time.monotonic() - began:.0f} s\n")
+            if kept and len(done) > written:
+                written = len(done)
+                kept.write(done)
 
         return campaign(
             mutants,
             stages,
             seeds=seeds,
             every_stage=asked.every_stage,
+            known=kept.known if kept else {},
             processes=asked.processes,
             progress=show,
         )

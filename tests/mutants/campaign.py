@@ -97,21 +97,23 @@ def campaign(
     *,
     seeds: Seeds = trial.SEEDS,
     every_stage: bool = False,
+    known: Mapping[str, Verdict] | None = None,
     processes: int = 1,
     progress: Callable[[Sequence[Verdict]], None] = lambda _: None,
 ) -> list[Verdict]:
     """Try each mutant by one stage after the other until one notices it, or by `every_stage`.
 
-    `progress` hears about once a second of those that are done.
+    Of `known` ones (by ID) the verdict counts. `progress` hears about once a second of those that are done.
 
     Raises:
         ObjectionError: a stage objects to the code without a mistake.
     """
-    verdicts = {m.id: Verdict(m) for m in mutants}
-    done: list[Verdict] = []
+    known = known or {}
+    verdicts = {m.id: known.get(m.id) or Verdict(m) for m in mutants}
+    done = [verdict for id_, verdict in verdicts.items() if id_ in known]
     control = unchanged(modules()[0])
     jobs = deque(_job(control, stage, seeds) for stage in stages)
-    jobs.extend(_job(m, stages[0], seeds) for m in mutants)
+    jobs.extend(_job(m, stages[0], seeds) for m in mutants if m.id not in known)
     for ended in children.run(jobs, processes, lambda: progress(done)):
         mutant, stage = ended.key
         if mutant is control:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -44,10 +45,11 @@ def show_list(console: Console, mutants: Sequence[Mutant]) -> None:
         _print(console, [mutant.id, *_about(mutant)])
 
 
-def as_json(result: Result, elapsed_s: float) -> dict[str, object]:
-    """The same, and every verdict."""
+def as_json(result: Result, code: str, elapsed_s: float) -> dict[str, object]:
+    """The same, and every verdict; `code` says of which code they are."""
     score = Score.of(result.counted)
     return {
+        "code": code,
         "mutants": score.mutants,
         "equivalent": len(result.verdicts) - score.mutants,
         "simulation_percent": round(score.simulation_percent, 1),
@@ -65,6 +67,22 @@ def as_json(result: Result, elapsed_s: float) -> dict[str, object]:
             for v in result.verdicts
         ],
     }
+
+
+def known(text: str, code: str, mutants: Sequence[Mutant]) -> tuple[dict[str, Verdict], float]:
+    """The verdicts in what `as_json` made, and how long they took, s; none if they are of other code."""
+    kept = json.loads(text)
+    if kept.get("code") != code:
+        return {}, 0.0
+    by_id = {mutant.id: mutant for mutant in mutants}
+    verdicts = {
+        one["id"]: Verdict(
+            by_id[one["id"]], {Stage(stage): said for stage, said in one["said"].items()}, one["spent_s"]
+        )
+        for one in kept["verdicts"]
+        if one["id"] in by_id
+    }
+    return verdicts, kept["elapsed_s"]
 
 
 def _add_row(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:

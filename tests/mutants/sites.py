@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,18 @@ def modules() -> list[str]:
     found = ["spotrelay.core.desired", "spotrelay.core.timing", "spotrelay.events"]
     found += [f"spotrelay.{path.parent.name}.{path.stem}" for path in paths if path.stem != "__init__"]
     return [module for module in found if module != "spotrelay.placement.surveying"]
+
+
+JUDGES = ("spotrelay", "lab/sim", "tests/unit", "tests/contract", "tests/sim", "tests/mutants")
+"""What a verdict depends on."""
+
+
+def digest() -> str:
+    """Of all code that a verdict depends on: the same verdicts come of the same code."""
+    found = hashlib.sha256()
+    for path in sorted(path for room in JUDGES for path in (ROOT / room).rglob("*.py")):
+        found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def path_of(module: str) -> Path:

@@ -315,6 +315,37 @@ def test_a_log_shows_that_it_goes_on(
     ]
 
 
+def test_what_was_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It takes two hours: the file has every verdict so far, and they count while the code is the same."""
+    tried, file = _verdicts(3, 1, 1), tmp_path / "verdicts.json"
+    mutants = [v.mutant for v in tried]
+
+    def ended(*_: object, progress: Callable[[list[Verdict]], None], **__: object) -> list[Verdict]:
+        progress(tried[:4])
+        raise KeyboardInterrupt
+
+    def went_on(*_: object, known: dict[str, Verdict], **__: object) -> list[Verdict]:
+        return [*known.values()]
+
+    monkeypatch.setattr(sys, "argv", ["mutants", "--json", str(file)])
+    asked, kept = command._arguments(), command.Kept(file, {}, mutants)
+    monkeypatch.setattr(command, "campaign", ended)
+    with pytest.raises(KeyboardInterrupt):
+        command._tried(mutants, list(Stage), asked, kept=kept)
+    monkeypatch.setattr(command, "campaign", went_on)
+    again = command.Kept(file, {}, mutants)
+    assert command._tried(mutants, list(Stage), asked, kept=again) == tried[:4]
+    assert again.before_s > 0
+    assert command.Kept(file, {}, mutants, code="other").known == {}
+
+
+def test_what_is_known_is_not_tried_again() -> None:
+    """Only what isn't; and the stages must still have nothing to say about the code as it is."""
+    (known,) = _verdicts(0, 1, 0)
+    found = campaign.campaign([known.mutant], [], known={known.mutant.id: known})
+    assert found == [known]
+
+
 def test_nothing_tried_is_nothing_missed() -> None:
     """A module of which nothing is counted has no share to fall short of."""
     assert Score.of([]).percent == 100.0

@@ -14,6 +14,7 @@ from constructs import Construct
 from spotrelay.core.names import Env
 from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
 from stacks.permissions import (
+    AS_CDK_NAG_WRITES,
     INTERRUPTING,
     ONLY_OUR_RESOURCES,
     ONLY_TAGGED_AS_OURS,
@@ -35,8 +36,6 @@ MEMORY_MIB = 256
 TIMEOUT = Duration.seconds(25)
 """Three calls of a second. Shorter than the operator's command waits for it (30 s)."""
 
-AS_NAG_WRITES = Place.without_own("<AWS::Partition>", "<AWS::Region>", "<AWS::AccountId>")
-
 
 def place_of(stack: Stack, table_arn: str = "") -> Place:
     """Where a stack's grants hold."""
@@ -54,7 +53,7 @@ def drill_role(scope: Construct, id_: str) -> iam.Role:
         ),
         description="SpotRelay drills: FIS interrupts replicas",
     )
-    _give(role, interrupting(place), interrupting(AS_NAG_WRITES))
+    _give(role, interrupting(place), interrupting(AS_CDK_NAG_WRITES))
     return role
 
 
@@ -65,7 +64,7 @@ class DrillFunction(Construct):
         super().__init__(scope, id_)
         log_group, role = logged_role(self, "SpotRelay drill")
         role_arn = drill_role.role_arn
-        _give(role, starting(place_of(Stack.of(self)), role_arn), starting(AS_NAG_WRITES, ""))
+        _give(role, starting(place_of(Stack.of(self)), role_arn), starting(AS_CDK_NAG_WRITES, ""))
         self.function = lambda_.Function(
             self,
             "Function",

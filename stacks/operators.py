@@ -14,8 +14,16 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from stacks.drills import AS_NAG_WRITES, drilling, place_of
-from stacks.permissions import Grant, Place, documents, our_instances, service_names, wildcards
+from stacks.drills import drilling, place_of
+from stacks.permissions import (
+    AS_CDK_NAG_WRITES,
+    Grant,
+    Place,
+    documents,
+    our_instances,
+    service_names,
+    wildcards,
+)
 from stacks.validation import acknowledge
 
 DASHBOARDS = "spotrelay-"
@@ -60,10 +68,10 @@ def policies(
         ),
     )
     as_nag = looking(
-        AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
+        AS_CDK_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
     )
     _acknowledge(made.operator, as_nag)
-    _acknowledge(made.drill, (*as_nag, *drilling(AS_NAG_WRITES, "")))
+    _acknowledge(made.drill, (*as_nag, *drilling(AS_CDK_NAG_WRITES, "")))
     return made
 
 

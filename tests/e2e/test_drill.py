@@ -14,6 +14,7 @@ import pytest
 
 from lab.local.environment import REGION
 from spotrelay.cli.drill import RECENT_S
+from stacks import drills, permissions
 from tests.e2e.clients import Clients
 from tests.e2e.stand import WITHIN_S, Stand
 
@@ -79,6 +80,17 @@ def test_a_drill_under_load_passes_and_says_what_the_history_says(stand: Stand) 
     asked = calls(stand, before)
     assert asked[:3] == ["CreateExperimentTemplate", "StartExperiment", "DeleteExperimentTemplate"]
     assert set(asked[3:]) == {"GetExperiment"}
+
+
+def test_the_function_uses_each_of_its_rights(stand: Stand) -> None:
+    """All but one: an account's first experiment makes a role of FIS's, and the local cloud has none."""
+    decisions = stand.cloud.decisions()
+    starts = "fis:StartExperiment"
+    (role,) = {d["role"] for d in decisions if d["action"] == starts and d["allowed"]}
+    asked = {d["action"]: d for d in decisions if d["role"] == role}
+    granted = permissions.actions(drills.starting(permissions.AS_CDK_NAG_WRITES, ""))
+    assert asked.keys() == granted - {"iam:CreateServiceLinkedRole"}
+    assert not any(d["refused"] for d in asked.values())
 
 
 def test_it_asks_first_and_refuses_what_is_not_whole(stand: Stand) -> None:

@@ -15,6 +15,7 @@ from constructs import Construct
 
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
+    DRILL_FUNCTION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
     SERVICES_PATH,
@@ -200,7 +201,6 @@ class ControlPlaneStack(Stack):
             place=place,
             function_name=WIDGET_FUNCTION,
         )
-        drill = drills.DrillFunction(self, "Drill", code=code, drill_role=drill_role)
         # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
         identity = ssm.StringParameter(
             self,
@@ -211,7 +211,7 @@ class ControlPlaneStack(Stack):
                 {
                     "table": table.table_name,
                     "tick_queue_url": ticks.queue.queue_url,
-                    "drill_function": drill.function.function_name,
+                    "drill_function": DRILL_FUNCTION,
                     "dashboard": fleet_dashboard_name(self.region),
                     "log_groups": [
                         control.log_group.log_group_name for control in (on_signal, reconcile, survey)
@@ -219,6 +219,8 @@ class ControlPlaneStack(Stack):
                 }
             ),
         )
+        drill = drills.DrillFunction(self, "Drill", code=code, drill_role=drill_role)
+        drill.function.node.add_dependency(identity)
         for control in (on_signal, reconcile, survey):
             # They compare it with their own table, so it must be there before them. And where it is another
             # control plane's, the deployment ends here, before there is a second controller.

@@ -11,7 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotrelay.core.names import Env
+from spotrelay.core.names import DRILL_FUNCTION, Env
 from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
 from stacks.permissions import (
     AS_CDK_NAG_WRITES,
@@ -72,6 +72,7 @@ class DrillFunction(Construct):
             architecture=ARCHITECTURE,
             code=code,
             handler="lambdas.drill.handler",
+            function_name=DRILL_FUNCTION,
             role=role,
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,

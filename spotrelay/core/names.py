@@ -229,6 +229,9 @@ def prober_function(service: str) -> str:
     return f"spotrelay-probe-{service}"
 
 
+DRILL_FUNCTION = "spotrelay-drill"
+"""The one function of the control plane that people invoke."""
+
 WIDGET_FUNCTION = "spotrelay-widget"
 """Name of the function that draws a service's replicas into its dashboard. Fixed, so that a service's
 stack can name it."""

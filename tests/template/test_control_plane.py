@@ -387,8 +387,8 @@ def test_there_is_one_control_plane(control_plane: Template) -> None:
     assert (said["table"], said["tick_queue_url"]) == (f"<{table}>", f"<{queue}>")
     board = control_plane.only("AWS::CloudWatch::Dashboard")
     assert said["dashboard"] == flat(board["DashboardName"]) == "spotrelay-<AWS::Region>"
-    assert said["drill_function"] == f"<{function_id(control_plane, 'drill')}>"
-    for name in ("on_signal", "reconcile", "survey"):
+    assert said["drill_function"] == function(control_plane, "drill")["FunctionName"]
+    for name in ("drill", "on_signal", "reconcile", "survey"):
         assert id_ in control_plane.resource(function_id(control_plane, name))["DependsOn"]
 
 

@@ -6,24 +6,24 @@ docs/decisions/2026-11-26-drill-function.md.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from spotrelay.core.names import DRILL_FUNCTION, Env
-from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
+from stacks.functions import function_of, logged_role
 from stacks.permissions import (
-    AS_CDK_NAG_WRITES,
     INTERRUPTING,
     ONLY_OUR_RESOURCES,
     ONLY_TAGGED_AS_OURS,
     Grant,
     Place,
+    give,
     our_instances,
-    wildcards,
 )
-from stacks.validation import acknowledge
 
 INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
 """FIS's action that warns of an interruption and carries it out."""
@@ -37,14 +37,9 @@ TIMEOUT = Duration.seconds(25)
 """Three calls of a second. Shorter than the operator's command waits for it (30 s)."""
 
 
-def place_of(stack: Stack, table_arn: str = "") -> Place:
-    """Where a stack's grants hold."""
-    return Place(stack.partition, stack.region, stack.account, table_arn, "", {})
-
-
 def drill_role(scope: Construct, id_: str) -> iam.Role:
     """The role that FIS interrupts replicas with: instances of ours, and nothing else."""
-    place = place_of(Stack.of(scope))
+    place = Place.of(Stack.of(scope))
     role = iam.Role(
         scope,
         id_,
@@ -53,7 +48,7 @@ def drill_role(scope: Construct, id_: str) -> iam.Role:
         ),
         description="SpotRelay drills: FIS interrupts replicas",
     )
-    _give(role, interrupting(place), interrupting(AS_CDK_NAG_WRITES))
+    give(role, interrupting, place)
     return role
 
 
@@ -64,18 +59,14 @@ class DrillFunction(Construct):
         super().__init__(scope, id_)
         log_group, role = logged_role(self, "SpotRelay drill")
         role_arn = drill_role.role_arn
-        _give(role, starting(place_of(Stack.of(self)), role_arn), starting(AS_CDK_NAG_WRITES, ""))
-        self.function = lambda_.Function(
+        give(role, partial(starting, role_arn=role_arn), Place.of(Stack.of(self)))
+        self.function = function_of(
             self,
-            "Function",
-            runtime=RUNTIME,
-            architecture=ARCHITECTURE,
+            "drill",
             code=code,
-            handler="lambdas.drill.handler",
             function_name=DRILL_FUNCTION,
             role=role,
             log_group=log_group,
-            logging_format=lambda_.LoggingFormat.JSON,
             memory_size=MEMORY_MIB,
             timeout=TIMEOUT,
             environment={Env.DRILL_ROLE: role_arn},
@@ -157,10 +148,3 @@ def interrupting(place: Place) -> tuple[Grant, ...]:
         ),
         our_instances(place, "interrupt instances of ours", *INTERRUPTING),
     )
-
-
-def _give(role: iam.Role, granted: tuple[Grant, ...], as_nag_writes: tuple[Grant, ...]) -> None:
-    for grant in granted:
-        role.add_to_policy(grant.statement())
-    for resource, why in wildcards(as_nag_writes).items():
-        acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", why)

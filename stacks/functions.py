@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -12,8 +13,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, grants, wildcards
-from stacks.validation import acknowledge
+from stacks.permissions import Function, Place, give, grants
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 """The newest that Lambda has. The code runs on 3.11 too: that is what tests and the local cloud run it on."""
@@ -49,6 +49,19 @@ def logged_role(scope: Construct, description: str) -> tuple[logs.LogGroup, iam.
     return log_group, role
 
 
+def function_of(scope: Construct, module: str, **settings: Any) -> lambda_.Function:
+    """The function of a module in lambdas/; `settings` as `lambda_.Function` has them."""
+    return lambda_.Function(
+        scope,
+        "Function",
+        runtime=RUNTIME,
+        architecture=ARCHITECTURE,
+        handler=f"lambdas.{module}.handler",
+        logging_format=lambda_.LoggingFormat.JSON,
+        **settings,
+    )
+
+
 class ControlFunction(Construct):
     """One of the control plane's functions: `lambdas/<name>.py`, `handler`."""
 
@@ -73,21 +86,14 @@ class ControlFunction(Construct):
         super().__init__(scope, id_)
         self.name = name
         self.log_group, self.role = logged_role(self, f"SpotRelay {name}")
-        for grant in grants(name, place):
-            self.role.add_to_policy(grant.statement())
-        for resource, why in wildcards(grants(name, AS_CDK_NAG_WRITES)).items():
-            acknowledge(self.role, f"AwsSolutions-IAM5[Resource::{resource}]", why)
-        self.function = lambda_.Function(
+        give(self.role, partial(grants, name), place)
+        self.function = function_of(
             self,
-            "Function",
-            runtime=RUNTIME,
-            architecture=ARCHITECTURE,
+            name,
             code=code,
-            handler=f"lambdas.{name}.handler",
             function_name=function_name,
             role=self.role,
             log_group=self.log_group,
-            logging_format=lambda_.LoggingFormat.JSON,
             memory_size=memory_mib,
             timeout=timeout,
             environment=dict(environment),

@@ -20,11 +20,10 @@ from stacks.permissions import (
     Given,
     Grant,
     Place,
+    acknowledge_wildcards,
     drill_grants_for,
     grants_for,
-    wildcards,
 )
-from stacks.validation import acknowledge
 
 
 class GivenPermissions(Construct):
@@ -32,8 +31,7 @@ class GivenPermissions(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
         super().__init__(scope, id_)
-        stack = Stack.of(self)
-        place = Place.without_own(stack.partition, stack.region, stack.account)
+        place = Place.of(Stack.of(self))
         given = given_by(service)
         for function in Function:
             self._give(function, service, place, partial(grants_for, given, function))
@@ -53,8 +51,7 @@ class GivenPermissions(Construct):
             statements=statements,
         )
         policy.attach_to_role(iam.Role.from_role_name(self, f"Role-{name}", exported, mutable=False))
-        for resource, why in wildcards(granted(AS_CDK_NAG_WRITES)).items():
-            acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", why)
+        acknowledge_wildcards(policy, granted(AS_CDK_NAG_WRITES))
 
 
 def given_by(service: Service) -> Given:

@@ -14,17 +14,16 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from stacks.drills import drilling, place_of
+from stacks.drills import drilling
 from stacks.permissions import (
     AS_CDK_NAG_WRITES,
     Grant,
     Place,
+    acknowledge_wildcards,
     documents,
     our_instances,
     service_names,
-    wildcards,
 )
-from stacks.validation import acknowledge
 
 DASHBOARDS = "spotrelay-"
 """How the names of our dashboards begin: see `core.names`."""
@@ -49,7 +48,7 @@ def policies(
 ) -> Policies:
     """Both policies. A drill looks, too, at what it did."""
     of = Construct(scope, "Operators")
-    place = place_of(Stack.of(scope), table_arn)
+    place = Place.of(Stack.of(scope), table_arn)
     groups = [group.log_group_arn for group in log_groups]
     operator = looking(place, groups, widget_arn, dead_letter_arns)
     drill = drilling(place, drill_function_arn)
@@ -70,8 +69,8 @@ def policies(
     as_nag = looking(
         AS_CDK_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
     )
-    _acknowledge(made.operator, as_nag)
-    _acknowledge(made.drill, (*as_nag, *drilling(AS_CDK_NAG_WRITES, "")))
+    acknowledge_wildcards(made.operator, as_nag)
+    acknowledge_wildcards(made.drill, (*as_nag, *drilling(AS_CDK_NAG_WRITES, "")))
     return made
 
 
@@ -130,8 +129,3 @@ def looking(
 
 def _id(group: logs.ILogGroup) -> str:
     return str(Stack.of(group).get_logical_id(group.node.default_child))  # type: ignore[arg-type]
-
-
-def _acknowledge(construct: Construct, granted: Sequence[Grant]) -> None:
-    for resource, why in wildcards(granted).items():
-        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{resource}]", why)

@@ -7,11 +7,13 @@ so. AWS's Service Authorization Reference says which condition keys an action kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
+from constructs import IConstruct
 
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
@@ -24,6 +26,7 @@ from spotrelay.core.names import (
     Partition,
     prober_function,
 )
+from stacks.validation import acknowledge
 
 
 class Function(StrEnum):
@@ -60,6 +63,11 @@ class Place:
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
         return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+
+    @classmethod
+    def of(cls, stack: Stack, table_arn: str = "") -> Place:
+        """The same for a stack, and perhaps the control plane's table."""
+        return replace(cls.without_own(stack.partition, stack.region, stack.account), table_arn=table_arn)
 
     def arn(self, service: str, resource: str, *, region: str | None = None) -> str:
         """An ARN in this account, and in this region unless the service is global (`region=""`)."""
@@ -206,6 +214,19 @@ def wildcards(granted: Iterable[Grant]) -> dict[str, str]:
             if "*" in resource:
                 reasons.setdefault(resource, []).append(grant.why)
     return {resource: "; ".join(whys) for resource, whys in reasons.items()}
+
+
+def acknowledge_wildcards(construct: IConstruct, granted: Iterable[Grant]) -> None:
+    """Say why each wildcard may be used; `granted` as cdk-nag writes it."""
+    for resource, why in wildcards(granted).items():
+        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{resource}]", why)
+
+
+def give(role: iam.Role, granted: Callable[[Place], Iterable[Grant]], place: Place) -> None:
+    """Let a role do what is granted to it at the place."""
+    for grant in granted(place):
+        role.add_to_policy(grant.statement())
+    acknowledge_wildcards(role, granted(AS_CDK_NAG_WRITES))
 
 
 def actions(granted: Iterable[Grant]) -> frozenset[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from spotrelay.core.names import prober_function
 from spotrelay.service import Service
 from stacks.bundling import functions_code
-from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
+from stacks.functions import function_of, logged_role
 from stacks.network import Network
 from stacks.validation import acknowledge
 
@@ -67,17 +66,13 @@ class ProberFunction(Construct):
                 conditions={"ArnEquals": {"lambda:SourceFunctionArn": arn}},
             )
         )
-        function = lambda_.Function(
+        function = function_of(
             self,
-            "Function",
+            "probe",
             function_name=name,
-            runtime=RUNTIME,
-            architecture=ARCHITECTURE,
             code=functions_code(),
-            handler="lambdas.probe.handler",
             role=role,
             log_group=log_group,
-            logging_format=lambda_.LoggingFormat.JSON,
             memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
             timeout=TIMEOUT,
             vpc=network.vpc,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from aws_cdk import CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 from spotrelay.service import Service
 from stacks.bundling import functions_code
-from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
+from stacks.functions import function_of, logged_role
 from stacks.validation import acknowledge
 
 TIMEOUT = Duration.minutes(15)
@@ -48,16 +47,12 @@ class RemovalResource(Construct):
                 ],
             )
         )
-        function = lambda_.Function(
+        function = function_of(
             self,
-            "Function",
-            runtime=RUNTIME,
-            architecture=ARCHITECTURE,
+            "removal",
             code=functions_code(),
-            handler="lambdas.removal.handler",
             role=role,
             log_group=log_group,
-            logging_format=lambda_.LoggingFormat.JSON,
             memory_size=256,  # boto3 and a page of instances; it sleeps nearly all of its time
             timeout=TIMEOUT,
         )

@@ -230,7 +230,8 @@ def prober_function(service: str) -> str:
 
 
 DRILL_FUNCTION = "spotrelay-drill"
-"""The one function of the control plane that people invoke."""
+"""Name of the function that starts drills. Fixed, so that what says whose the services are can name it and
+still comes before it."""
 
 WIDGET_FUNCTION = "spotrelay-widget"
 """Name of the function that draws a service's replicas into its dashboard. Fixed, so that a service's

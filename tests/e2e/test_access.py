@@ -172,7 +172,7 @@ def attempts(deployed: Stand, session: boto3.Session | None) -> Mapping[str, lis
             lambda: ec2.stop_instances(InstanceIds=[own.instance_id]),
             lambda: client("lambda").invoke(
                 FunctionName=outputs["DrillFunction"],
-                Payload=json.dumps({"instance_ids": [own.instance_id], "service": service}),
+                Payload=json.dumps({"instance_ids": [own.instance_id], "service": deployed.service}),
             ),
             lambda: client("fis").create_experiment_template(
                 clientToken="access", description="warn", roleArn=outputs["DrillRole"],

@@ -73,12 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--id", metavar="ID", help="show what this one changes, and try it by every stage")
     parser.add_argument("--list", action="store_true", help="only say which would be tried")
     parser.add_argument("--every-stage", action="store_true", help="test also what the simulation caught")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="keep every verdict there, and go on from it",
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep verdicts there, and go on from them")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="at a time")
     return parser.parse_args()
 

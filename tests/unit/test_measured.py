@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from lambdas import probe
 
 pytestmark = [
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(60),  # where a bound is missing, a test would wait for ever
     pytest.mark.usefixtures("on_loopback"),
-]  # where a bound is missing, a test would wait for ever
+]
 
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 

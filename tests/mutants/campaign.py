@@ -108,7 +108,8 @@ def campaign(
     Raises:
         ObjectionError: a stage objects to the code without a mistake.
     """
-    known = known or {}
+    # One that fewer stages were asked about is no verdict of `every_stage`.
+    known = {i: v for i, v in (known or {}).items() if not every_stage or len(v.said) == len(stages)}
     verdicts = {m.id: known.get(m.id) or Verdict(m) for m in mutants}
     done = [verdict for id_, verdict in verdicts.items() if id_ in known]
     control = unchanged(modules()[0])

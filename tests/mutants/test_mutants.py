@@ -346,6 +346,23 @@ def test_what_is_known_is_not_tried_again() -> None:
     assert found == [known]
 
 
+def test_every_stage_is_asked_of_what_one_has_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict of the simulation alone says nothing of the tests."""
+    (known,) = _verdicts(1, 0, 0)
+    half = Verdict(known.mutant, {Stage.SIMULATION: "seen"})
+    asked: list[object] = []
+
+    def run(jobs: deque[children.Job[object]], *_: object) -> list[object]:
+        asked.extend(job.key for job in jobs)
+        return []
+
+    monkeypatch.setattr(children, "run", run)
+    for verdict in (half, known):
+        campaign.campaign([known.mutant], list(Stage), every_stage=True, known={known.mutant.id: verdict})
+    controls = 2 * len(Stage)
+    assert len(asked) == controls + 1
+
+
 def test_nothing_tried_is_nothing_missed() -> None:
     """A module of which nothing is counted has no share to fall short of."""
     assert Score.of([]).percent == 100.0

@@ -1,7 +1,7 @@
 """Process 1 of a local instance: what systemd is to a real one. Run by path; imports little, to start fast.
 
-`python -I machine_init.py DIRECTORY` runs DIRECTORY/setup.sh until it succeeds once, then DIRECTORY/run.sh,
-both in DIRECTORY/work, and starts again whenever that ends (Restart=always). Standard input is a pipe that
+`python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
+DIRECTORY/work, and starts again whenever that ends (Restart=always). Standard input is a pipe that
 nobody ever writes to: its end means that the local cloud is gone, and then the instance goes with it,
 whatever killed the cloud.
 """
@@ -22,14 +22,10 @@ from pathlib import Path
 RESTART_DELAY_S = 1.0
 
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
-SETUP_DONE = "setup.done"
-"""What the set-up's script is called once it has succeeded."""
 
-_BOOT = f"""
+_BOOT = """
 cd work
-if [ -f ../setup.sh ]; then
-    bash ../setup.sh && mv ../setup.sh ../{SETUP_DONE} || exit
-fi
+[ ! -f ../once.sh ] || bash ../once.sh || exit
 exec bash ../run.sh
 """
 

@@ -185,8 +185,6 @@ class Machines:
         for name, content in {**files.others, "run.sh": files.run}.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_text(content, encoding="utf-8")
-        if files.setup is not None and not (directory / machine_init.SETUP_DONE).exists():
-            (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log_path(instance_id).open("ab") as log:
             return self._network.start(
@@ -242,6 +240,6 @@ def _environment(service: dict[str, str], address: str, home: Path, warning_s: f
         "LANG": "C.UTF-8",
         "WARNING_S": f"{warning_s:g}",
         **service,
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), str(COMMANDS), path)),
+        "PATH": os.pathsep.join((str(COMMANDS), str(Path(sys.executable).parent), path)),
         "HOST": address,
     }

@@ -55,6 +55,10 @@ class Metadata:
                 return instance.id
             case "local-ipv4":
                 return instance.address
+            case "placement/availability-zone":
+                return instance.zone
+            case "placement/region":
+                return instance.zone[:-1]
         role = self._role(instance)
         if role is None or not path.startswith(ROLE):
             return None

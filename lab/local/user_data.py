@@ -16,7 +16,6 @@ from ruamel.yaml.error import YAMLError
 
 DIRECTORY = "/opt/spotrelay"
 ENVIRONMENT_FILE = f"{DIRECTORY}/service.env"
-SETUP_SCRIPT = f"{DIRECTORY}/setup.sh"
 RUN_SCRIPT = f"{DIRECTORY}/run.sh"
 
 _CLOUD_CONFIG = "#cloud-config"
@@ -39,13 +38,12 @@ class UserDataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServiceFiles:
-    """What an instance of ours runs: `setup` once, then `run` for ever, both bash scripts."""
+    """What an instance of ours runs, for ever, and what that needs."""
 
     run: str
-    setup: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
-    """What these two call, by its path below their directory."""
+    """Scripts that it calls, or that run before it, by their path below its directory."""
 
     @property
     def reach_console(self) -> bool:
@@ -71,12 +69,11 @@ def parse(user_data: str) -> ServiceFiles | None:
         return None
     return ServiceFiles(
         run=files[RUN_SCRIPT],
-        setup=files.get(SETUP_SCRIPT),
         environment=parse_environment(files.pop(ENVIRONMENT_FILE, "")),
         others={
             path.removeprefix(f"{DIRECTORY}/"): content
             for path, content in files.items()
-            if path not in (RUN_SCRIPT, SETUP_SCRIPT)
+            if path != RUN_SCRIPT
         },
     )
 

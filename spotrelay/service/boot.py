@@ -1,11 +1,13 @@
 """The scripts of an instance: what runs once, what runs at each start, and what both begin with.
 
-    setup.sh    until it has succeeded once: prepare.sh, then the file's `setup`
+    once.sh     runs setup.sh, unless it has succeeded: see `spotrelay.service.unit`
+    setup.sh    prepare.sh, then the file's `setup`
     run.sh      at each start: the file's `run`
+    stop.sh     ends what run.sh started: see `spotrelay.service.unit`
     slot.sh     where an instance hosts several replicas: `run` for one of them, and run.sh starts it for each
     aws.sh, prepare.sh, mount.sh    see `spotrelay.service.prepare`
     host.sh     the SKYPILOT_* variables
-    task/       what the file's scripts run in: shell.sh and, in a container, setup.sh and run.sh
+    task/       what the file's scripts run in: shell.sh; in a container main.sh, setup.sh, run.sh, stop.sh
 
 A service has only those that it needs. All paths are below SPOTRELAY_DIR, so that other directories than
 /opt/spotrelay do, too.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from spotrelay.service import tools
+from spotrelay.service import tools, unit
 from spotrelay.service.bundle import Archive
 from spotrelay.service.files import WORK_DIRECTORY
 from spotrelay.service.model import Service
@@ -40,8 +42,10 @@ spotrelay_secret() {{
 """
 
 _PREPARE = """\
-[ -e "$SPOTRELAY_DIR/.prepared" ] ||
-  { bash "$SPOTRELAY_DIR/prepare.sh" && touch "$SPOTRELAY_DIR/.prepared"; } || exit 1
+# The mark names what was done: an image that was made from a replica has that replica's.
+spotrelay_mark=$(sha256sum < "$SPOTRELAY_DIR/prepare.sh")
+spotrelay_mark=$SPOTRELAY_DIR/.prepared-${spotrelay_mark:0:16}
+[ -e "$spotrelay_mark" ] || { bash "$SPOTRELAY_DIR/prepare.sh" && touch "$spotrelay_mark"; } || exit 1
 """
 
 _INSTALL_CONDA = """\
@@ -62,12 +66,18 @@ SKYPILOT_NODE_RANK=0
 SKYPILOT_NODE_IPS=$(spotrelay_imds local-ipv4 || hostname -I | cut -d ' ' -f 1)
 SKYPILOT_NUM_GPUS_PER_NODE=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 # The same at each start, and another one on each instance.
-SKYPILOT_SERVE_REPLICA_ID=$(spotrelay_imds instance-id)
-SKYPILOT_SERVE_REPLICA_ID=$((16#0${SKYPILOT_SERVE_REPLICA_ID: -7}))
+spotrelay_id=$(spotrelay_imds instance-id)
+SKYPILOT_SERVE_REPLICA_ID=$((16#0${spotrelay_id: -7}))
+SKYPILOT_TASK_ID=spotrelay-$SPOTRELAY_SERVICE-$spotrelay_id
+printf -v SKYPILOT_CLUSTER_INFO '{"cluster_name": "%s", "cloud": "AWS", "region": "%s", "zone": "%s"}' \
+  "$SPOTRELAY_SERVICE" "$(spotrelay_imds placement/region)" "$(spotrelay_imds placement/availability-zone)"
 if [ -n "${SPOTRELAY_SLOT-}" ]; then  # one of the instance's GPUs
   SKYPILOT_NUM_GPUS_PER_NODE=1
   SKYPILOT_SERVE_REPLICA_ID=$((SKYPILOT_SERVE_REPLICA_ID * 16 + SPOTRELAY_SLOT))
+  SKYPILOT_TASK_ID+=-$SPOTRELAY_SLOT
 fi
+SKYPILOT_SETUP_NODE_IPS=$SKYPILOT_NODE_IPS SKYPILOT_SETUP_NODE_RANK=$SKYPILOT_NODE_RANK
+SKYPILOT_SETUP_NUM_GPUS_PER_NODE=$SKYPILOT_NUM_GPUS_PER_NODE
 export ${!SKYPILOT_@} PYTHONUNBUFFERED=1
 """
 
@@ -92,7 +102,26 @@ PATH=$spotrelay_path:$PATH
 PS1='$ '  # without a prompt Ubuntu's .bashrc ends at once
 if [ -r ~/.bashrc ]; then . ~/.bashrc; fi
 unset PS1 spotrelay_path
-export PATH
+export PATH USER=${USER:-$(id -un)}
+"""
+
+_AS_ROOT = """\
+export DEBIAN_FRONTEND=noninteractive
+if [ "$(id -u)" = 0 ]; then  # SkyPilot's containers have no sudo, and this instead
+  sudo() { while [[ ${1-} = -[EHnS] ]]; do shift; done; env "$@"; }
+  export -f sudo
+fi
+"""
+
+_PACKAGES = """\
+# What SkyPilot puts into a container, but for what it needs itself (openssh-server, fuse).
+spotrelay_packages=()
+for name in curl wget rsync patch; do command -v $name >/dev/null || spotrelay_packages+=($name); done
+command -v pip3 >/dev/null || spotrelay_packages+=(python3-pip)
+if [ ${#spotrelay_packages[@]} != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  { apt-get update && apt-get install -y --no-install-recommends "${spotrelay_packages[@]}"; } >/dev/null ||
+    echo "spotrelay: the container lacks ${spotrelay_packages[*]}, and they can't be installed" >&2
+fi
 """
 
 _TOOLS = 'export PATH="$PATH:$SPOTRELAY_DIR/tools"\n'
@@ -105,18 +134,64 @@ if [ -r ~/miniconda3/etc/profile.d/conda.sh ]; then
   . "$(conda info --base)/etc/profile.d/conda.sh"
 fi
 set +a
+# `uv pip` takes conda's own environment for the system's, in which it refuses to install, by this name alone.
+unset CONDA_DEFAULT_ENV
+"""
+
+_VENV = """\
+# As SkyPilot's scripts do: `python`, `pip` and `uv pip` are those of an environment that they may write to.
+. ~/sky-user-env/bin/activate
+"""
+
+_WAIT = """\
+# systemd kills what a script has left in the background when it ends: a server, perhaps.
+trap '[ $? != 0 ] || wait' EXIT
+"""
+
+_GPU = """\
+# A kernel that an upgrade has installed becomes active with the next boot, perhaps without its driver.
+spotrelay_gpus=$(nvidia-smi -L 2>&1) || {
+  echo "spotrelay: no GPU answers: $spotrelay_gpus" >&2
+  echo "spotrelay: no set-up may upgrade the kernel or the driver; else it is this instance" >&2
+  exit 1
+}
+"""
+
+_DEVICES = """\
+# For the container: /dev/nvidia-uvm, which nothing may have made since the boot, and which is then missing in
+# the list of devices by which Docker's `--gpus` finds them (NVIDIA/nvidia-container-toolkit#50).
+nvidia-modprobe -u -c 0 2>/dev/null
+! command -v nvidia-ctk >/dev/null || nvidia-ctk --quiet cdi generate --output /var/run/cdi/nvidia.yaml
+"""
+
+_CUDA = """\
+# An image's compatibility libraries hide a newer driver's, and CUDA can't start (ggml-org/llama.cpp#23111).
+spotrelay_cuda='import ctypes as c; code = c.CDLL("libcuda.so.1").cuInit(0); code and exit(f"cuInit: {code}")'
+if command -v python3 >/dev/null; then
+  python3 -c "$spotrelay_cuda" || {
+    echo "spotrelay: CUDA doesn't start in the container. If the image has /usr/local/cuda*/compat, and the" \
+      "instance's driver is newer, put this into setup: rm -rf /usr/local/cuda*/compat && ldconfig" >&2
+    exit 1
+  }
+fi
+"""
+
+_MAIN = """\
+#!/bin/bash
+# The container's first process. It waits for an environment, which the instance's run.sh sends when it
+# attaches, and becomes the file's `run`. So no value stands in a command line, or in what Docker keeps.
+while IFS= read -r -d '' assignment; do export "${assignment?}"; done
+exec /bin/bash "$SPOTRELAY_DIR/task/run.sh" </dev/null
 """
 
 _WORKDIR = f"mkdir -p ~/{WORK_DIRECTORY} && cd ~/{WORK_DIRECTORY} || exit 1\n"
 
-HOST_VARIABLES = (
-    "PYTHONUNBUFFERED",
-    "SKYPILOT_NODE_IPS",
-    "SKYPILOT_NODE_RANK",
-    "SKYPILOT_NUM_GPUS_PER_NODE",
-    "SKYPILOT_NUM_NODES",
-    "SKYPILOT_SERVE_REPLICA_ID",
-)
+_COMMENT = re.compile(r"^ *# .*\n", re.MULTILINE)
+
+
+def bare(script: str) -> str:
+    """Without the lines that only explain: user data has room for 16 KiB."""
+    return _COMMENT.sub("", script)
 
 
 def has_sky_shell(service: Service) -> bool:
@@ -146,14 +221,15 @@ def scripts(service: Service, region: str, archive: Archive, environment: tuple[
         "host.sh": _HOST if has_sky_shell(service) else None,
         "task/shell.sh": _shell(service) or None,
     }
-    found = {name: text for name, text in before.items() if text is not None}
+    found = {name: bare(text) for name, text in before.items() if text is not None}
     others = frozenset(found)
     if service.setup is not None or {"aws.sh", "prepare.sh"} & others:
         found["setup.sh"] = _script("setup", service, region, others)
     found["run.sh"] = _script("run", service, region, others)
     if service.container is not None:
-        found["setup.sh"] += _enter(environment, service, "setup") if service.setup is not None else ""
-        found["run.sh"] += _enter(environment, service, "run")
+        found["task/main.sh"] = bare(_MAIN)
+        found["setup.sh"] += _set_up_inside(environment, service) if service.setup is not None else ""
+        found["run.sh"] += _run_inside(environment, service)
         if service.setup is not None:
             found["task/setup.sh"] = _SHEBANG + _inner("setup", service.setup, service)
         found["task/run.sh"] = _SHEBANG + _inner("run", service.run, service)
@@ -162,8 +238,9 @@ def scripts(service: Service, region: str, archive: Archive, environment: tuple[
             found["setup.sh"] += _inner("setup", service.setup, service)
         found["run.sh"] += _inner("run", service.run, service)
     if service.slots:
-        found |= {"slot.sh": found["run.sh"], "run.sh": _SHEBANG + _HERE + _SLOTS}
-    return found
+        found |= {"slot.sh": found["run.sh"], "run.sh": bare(_SHEBANG + _HERE + _SLOTS)}
+    called = unit.scripts(service, has_setup="setup.sh" in found)
+    return found | {name: bare(text) for name, text in called.items()}
 
 
 def _script(name: str, service: Service, region: str, others: frozenset[str]) -> str:
@@ -179,7 +256,9 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
         text += 'bash "$SPOTRELAY_DIR/mount.sh" || exit 1\n'
     if "host.sh" in others:
         text += '. "$SPOTRELAY_DIR/host.sh"\n'
-    return text
+    if name == "run" and service.has_nvidia:
+        text += _GPU + (_DEVICES if service.container is not None else "")
+    return bare(text)
 
 
 def _inner(name: str, body: str | None, service: Service) -> str:
@@ -189,6 +268,13 @@ def _inner(name: str, body: str | None, service: Service) -> str:
         text += _INSTALL_CONDA
     if _shell(service):
         text += '. "$SPOTRELAY_DIR/task/shell.sh"\n'
+    if name == "setup" and service.is_skyserve and service.container is not None:
+        text += _PACKAGES
+    if name == "run" and service.has_nvidia and service.container is not None:
+        text += _CUDA
+    if name == "run":
+        text += _WAIT
+    text = bare(text)
     if body is None:
         return text
     if service.scripts_in_bundle:
@@ -200,12 +286,16 @@ def _shell(service: Service) -> str:
     text = ""
     if has_sky_shell(service):
         text += _LOGIN
+    if service.container is not None:
+        text += _AS_ROOT
     if tools.needs_uv(service):
         text += _TOOLS
     if tools.needs_conda(service):
         # In a container `python` is its image's: conda's own comes with `conda activate`.
         activate = "" if service.container else "  conda activate base\n"
         text += _ACTIVATE.format(activate=activate)
+    if tools.needs_venv(service):
+        text += _VENV
     if has_sky_shell(service):
         text += _WORKDIR
     return text
@@ -220,13 +310,36 @@ def _secrets(service: Service, region: str) -> str:
     return text
 
 
-def _enter(environment: tuple[str, ...], service: Service, name: str) -> str:
-    """Go into the container. At each start it is a fresh one: nothing of the last run is left in it."""
-    names = dict.fromkeys([*environment, *service.secrets, "SPOTRELAY_DIR", *HOST_VARIABLES])
+def _names(environment: tuple[str, ...], service: Service) -> str:
+    """The variables that scripts find in the container."""
+    names = " ".join(dict.fromkeys([*environment, *service.secrets, "PYTHONUNBUFFERED"]))
+    return f'names=({names} "${{!SKYPILOT_@}}")\n'
+
+
+def _set_up_inside(environment: tuple[str, ...], service: Service) -> str:
     # By name alone: the values, secrets among them, stand in no command line.
-    options = " ".join(f"--env {name}" for name in names)
-    start = f"docker restart -t 10 {CONTAINER}" if name == "run" else f"docker start {CONTAINER}"
     return (
-        f"{start} >/dev/null || exit 1\n"
-        f'exec docker exec {options} {CONTAINER} /bin/bash "$SPOTRELAY_DIR/task/{name}.sh"\n'
+        f"{_names(environment, service)}"
+        f"docker start {CONTAINER} >/dev/null || exit 1\n"
+        f'exec docker exec "${{names[@]/#/--env=}}" {CONTAINER} /bin/bash "$SPOTRELAY_DIR/task/setup.sh"\n'
+    )
+
+
+_ENVIRONMENT = """\
+environment() {
+  local name
+  for name in "${names[@]}"; do [ -z "${!name+x}" ] || printf '%s=%s\\0' "$name" "${!name}"; done
+}
+"""
+
+
+def _run_inside(environment: tuple[str, ...], service: Service) -> str:
+    """`run` is the container's first process: it gets the signals, and its end is the container's.
+
+    What `setup` has left in the container's files is there at each start, and no process of a run before.
+    """
+    return (
+        f"{_names(environment, service)}{_ENVIRONMENT}"
+        f"docker stop -t 10 {CONTAINER} >/dev/null || exit 1\n"
+        f"exec docker start --attach --interactive {CONTAINER} < <(environment)\n"
     )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 SCRIPT = """\
 #!/bin/bash
-# What the replica says, for `spotrelay logs`: each time the last 8 KiB, for a console is slow.
+# What the replica says, for `spotrelay logs`: each time the last 16 KiB, for a console is slow. An engine
+# that fails writes two tracebacks, of which the first one tells why.
 from=$(date -u '+%F %T UTC')
 while sleep 20; do
   to=$(date -u '+%F %T UTC')
-  journalctl --unit spotrelay --output short-iso --since "$from" --until "$to" | tail -c 8192 >/dev/console
+  journalctl --all --unit spotrelay --output short-iso --since "$from" --until "$to" |
+    tail -c 16384 >/dev/console
   from=$to
 done
 """

@@ -109,6 +109,11 @@ class Service(ServiceSettings):
         return self.listener is not None or self.target_group is not None
 
     @property
+    def has_nvidia(self) -> bool:
+        """Whether each of its instances has NVIDIA's GPUs, or a share of one."""
+        return all(type_.is_nvidia for type_ in self.instance_types)
+
+    @property
     def instance_type_names(self) -> tuple[str, ...]:
         """As EC2 takes them."""
         return tuple(type_.name for type_ in self.instance_types)

@@ -37,7 +37,19 @@ fetch() {  # URL, its SHA-256, file
 """
 
 _INSTALL = """\
-install_packages() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@"; }
+install_package() {  # as Ubuntu calls it
+  if command -v dnf >/dev/null; then
+    case $1 in
+      docker.io) set -- docker ;;
+      libfuse2*) set -- fuse-libs ;;
+    esac
+    dnf install -y -q "$1"
+  else
+    # Ubuntu installs upgrades by itself after a boot, and only one at a time may.
+    apt-get -o DPkg::Lock::Timeout=300 update -qq &&
+      DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq "$1"
+  fi
+}
 """
 
 _AWS_CLI = """\
@@ -69,13 +81,21 @@ if {wanted} && [ ! -e tools/miniforge.sh ]; then
 fi
 """
 
+_VENV = f"""\
+if [ ! -x ~/{tools.VENV}/bin/pip ]; then
+  uv=$(command -v uv) || uv=tools/uv
+  "$uv" venv --quiet --seed --managed-python --python {tools.VENV_PYTHON} ~/{tools.VENV} ||
+    die "can't make an environment with Python {tools.VENV_PYTHON}"
+fi
+"""
+
 _MOUNTPOINT = """\
 if ! command -v mount-s3 >/dev/null && [ ! -x tools/bin/mount-s3 ]; then
   fetch {url} {sha256} mount-s3.tar.gz
   mkdir -p tools
   tar -xzf mount-s3.tar.gz -C tools
   rm mount-s3.tar.gz
-  tools/bin/mount-s3 --version >/dev/null 2>&1 || install_packages libfuse2t64 || install_packages libfuse2
+  tools/bin/mount-s3 --version >/dev/null 2>&1 || install_package libfuse2t64 || install_package libfuse2
 fi
 """
 
@@ -100,7 +120,7 @@ place() {  # what was unpacked, target
 
 _CLONE = """\
 clone() {  # URL, branch, tag or commit
-  command -v git >/dev/null || install_packages git
+  command -v git >/dev/null || install_package git
   mkdir -p ~/sky_workdir
   cd ~/sky_workdir
   git init -q
@@ -143,7 +163,7 @@ mount_s3() {  # number, target, bucket, options
 """
 
 _CREATE = """\
-command -v docker >/dev/null || install_packages docker.io
+command -v docker >/dev/null || { install_package docker.io && systemctl enable --now docker; }
 DOCKER_CONFIG=$(mktemp -d)  # what logs in isn't kept
 export DOCKER_CONFIG
 trap 'rm -rf "$DOCKER_CONFIG"' EXIT
@@ -160,14 +180,16 @@ create() {  # image, options
     die "$image has no /bin/bash, in which both scripts run"
   uid=${who%% *} home=${who#* }
   options=()
-  if nvidia-smi -L >/dev/null 2>&1; then options+=(--gpus all); fi
+  if [ "${gpus-}" = all ]; then options+=(--gpus all); fi
   share "$SPOTRELAY_DIR/task" "$SPOTRELAY_DIR/task"
   share "$SPOTRELAY_DIR/tools" "$SPOTRELAY_DIR/tools"
   shares
   docker rm -f spotrelay >/dev/null 2>&1 || true
-  # One service has the whole instance: its network, its memory, its GPUs.
-  docker create --name spotrelay --init --network host --ipc host --ulimit memlock=-1 \\
-    "${options[@]}" --entrypoint /bin/bash "$image" -c 'exec sleep infinity' >/dev/null ||
+  # One service has the whole instance: its network, its memory, its GPUs. What it says is in the instance's
+  # journal, which is limited; a log of Docker's own isn't.
+  docker create --name spotrelay --init --interactive --log-driver none --network host --ipc host \\
+    --ulimit memlock=-1 --ulimit nofile=1048576 --env SPOTRELAY_DIR "${options[@]}" \\
+    --entrypoint /bin/bash "$image" "$SPOTRELAY_DIR/task/main.sh" >/dev/null ||
     die "can't make a container of $image"
 }
 share() {  # path here, path in the container
@@ -178,6 +200,13 @@ give() {  # the same, and whoever the container runs as may write
   share "$1" "$2"
   if [ "$uid" != 0 ]; then chown -R "$uid" "$1"; fi
 }
+"""
+
+
+_GPUS = """\
+# A service that wants GPUs isn't set up without: systemd tries again, and then they may be there.
+nvidia-smi -L || die "no GPU answers yet: the container would be made without"
+gpus=all
 """
 
 
@@ -230,6 +259,8 @@ def _downloads(service: Service) -> Iterator[str]:
         yield _download(_UV.replace("{wanted}", _unless("uv", service)), tools.UV, service)
     if tools.needs_conda(service):
         yield _download(_CONDA.replace("{wanted}", _unless("conda", service)), tools.CONDA, service)
+    if tools.needs_venv(service):
+        yield _VENV
     if any(mount.is_mounted for mount in service.file_mounts):
         yield _download(_MOUNTPOINT, tools.MOUNTPOINT, service)
 
@@ -307,7 +338,7 @@ def _container(service: Service, image: str) -> Iterator[str]:
     for mount in service.file_mounts:
         share = "share" if mount.is_mounted else "give"
         yield f"  {share} {_path(mount.target)} {_path(mount.target, home='home')}\n"
-    yield f"}}\ncreate {shlex.quote(image)}\n"
+    yield f"}}\n{_GPUS if service.has_nvidia else ''}create {shlex.quote(image)}\n"
 
 
 def _path(target: str, home: str = "HOME") -> str:

@@ -72,29 +72,53 @@ AWS_CLI: Mapping[str, Download] = {
 """The AWS CLI, for images without. AWS publishes signatures and no checksums; these are from others who
 verified a release, so the two are of different ones."""
 
+VENV = "sky-user-env"
+"""The environment in the home directory in which SkyPilot's scripts run since 0.14; conda is for who asks."""
+
+VENV_PYTHON = "3.10"
+"""What SkyPilot's images had when most of the files were written: packages that they pin aren't built for
+later ones. A Python of uv's own has the headers with which kernels are compiled."""
+
 # As a command, not as a part of a path, an option or a package's name: `--python 3.12`, `.venv/bin/pip`.
 _COMMAND = r"(?<![\w./=-]){}(?![\w./=-])"
 _CONDA = re.compile(_COMMAND.format("(?:conda|mamba)"))
 # `uv pip` is uv's own.
 _BASE_PYTHON = re.compile(r"(?<!uv )" + _COMMAND.format("(?:pip3?|python)"))
 _UV = re.compile(_COMMAND.format("uvx?"))
+_CONTINUED = re.compile(r"\\\n")
+_SEPARATOR = re.compile(r"[;\n|&]")
+_STANDARD = re.compile(
+    r"(?:exec\s+|nohup\s+)?python3\s+-m\s+http\.server\b|(?:cd|echo|exit|export|mkdir|set|sleep|wait)\b|$"
+)
+"""Commands for which Ubuntu's own Python does, and those that are no program."""
 
 
 def needs_uv(service: Service) -> bool:
-    """Whether the scripts call uv."""
-    return _UV.search(_scripts(service)) is not None
+    """Whether the scripts call uv, or run in an environment of its."""
+    return _UV.search(_scripts(service)) is not None or needs_venv(service)
 
 
 def needs_conda(service: Service) -> bool:
-    """Whether the scripts call conda, or a `pip` or `python` that our images have only with conda.
+    """Whether the scripts call conda."""
+    return _CONDA.search(_scripts(service)) is not None
 
-    A container, or an image of the user's own, has the Python that its scripts mean.
+
+def needs_venv(service: Service) -> bool:
+    """Whether the scripts run in a Python environment that they may install into.
+
+    Ubuntu's own Python is managed by its packages: pip refuses to install into it, and there is no `python`.
+    A SkyServe file relies on SkyPilot's, whatever its words are: `bash install.sh` may call pip. conda brings
+    its own, a container has its image's. A file in our words has one if it calls `pip` or `python` on our
+    image.
     """
+    if service.container is not None or needs_conda(service):
+        return False
     scripts = _scripts(service)
-    if _CONDA.search(scripts):
-        return True
-    is_ours = service.container is None and service.image.reference.startswith("/aws/service/")
-    return is_ours and _BASE_PYTHON.search(scripts) is not None
+    if service.is_skyserve:
+        return not all(
+            _STANDARD.match(command.strip()) for command in _SEPARATOR.split(_CONTINUED.sub(" ", scripts))
+        )
+    return service.image.reference.startswith("/aws/service/") and _BASE_PYTHON.search(scripts) is not None
 
 
 def _scripts(service: Service) -> str:

@@ -13,47 +13,20 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.service import boot, console, envfile, gpu
+from spotrelay.service import boot, console, envfile, gpu, unit
 from spotrelay.service.bundle import LONGEST_ARCHIVE, Archive
 from spotrelay.service.model import Service
+from spotrelay.service.unit import HOME
 
-HOME = "/opt/spotrelay"
-UNIT = "/etc/systemd/system/spotrelay.service"
 CONSOLE_UNIT = "/etc/systemd/system/spotrelay-console.service"
 GPU_UNIT = "/etc/systemd/system/spotrelay-gpu.service"
+NEEDRESTART = "/etc/needrestart/conf.d/spotrelay.conf"
 
 MAX_BYTES = 16_384
 """EC2's limit for user data, before base64."""
 
 LONGEST_REGION = "xx-northeast-99"
 """Stands for a region whose name isn't known yet, and is no shorter than any."""
-
-_UNIT = """\
-[Unit]
-Description=SpotRelay replica of {name}
-Wants={after}
-After={after}
-# A replica that can't start is replaced by SpotRelay in its own time; until then it keeps trying.
-StartLimitIntervalSec=0
-
-[Service]
-# Named although it is the default: only then does systemd set HOME, which model caches want.
-User=root
-WorkingDirectory={home}
-EnvironmentFile={home}/service.env
-{setup}ExecStart=/bin/bash {home}/run.sh
-Restart=always
-RestartSec=5
-# Setup installs software and may fetch a model: initial_delay_seconds is the limit, kept by SpotRelay.
-TimeoutStartSec=infinity
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-_SETUP_ONCE = (
-    "ExecStartPre=/bin/bash -c 'test -e .setup-done || {{ bash {home}/setup.sh && touch .setup-done; }}'\n"
-)
 
 _NOT_LITERAL = re.compile(
     r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
@@ -69,15 +42,17 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
     before CDK has resolved it (use `Fn.base64`).
     """
     scripts = boot.scripts(service, region, archive, tuple(environment(service)))
-    setup = _SETUP_ONCE.format(home=HOME) if "setup.sh" in scripts else ""
-    after = "network-online.target" if service.container is None else "network-online.target docker.service"
-    unit = _UNIT.format(name=service.name, home=HOME, setup=setup, after=after)
     config: dict[str, list[Any]] = {
+        # Ubuntu installs upgrades hours after a boot, and restarts what uses them: a replica, too. It has its
+        # upgrades from its image.
+        "bootcmd": [["systemctl", "mask", "--now", "apt-daily.timer", "apt-daily-upgrade.timer"]],
         "write_files": [
             _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),
             *(_file(f"{HOME}/{name}", "0755", content) for name, content in scripts.items()),
-            _file(UNIT, "0644", unit),
-            _file(f"{HOME}/console.sh", "0755", console.SCRIPT),
+            _file(unit.PATH, "0644", boot.bare(unit.render(service, has_setup="setup.sh" in scripts))),
+            # For upgrades that a set-up makes.
+            _file(NEEDRESTART, "0644", "$nrconf{override_rc}{qr(^spotrelay)} = 0;\n"),
+            _file(f"{HOME}/console.sh", "0755", boot.bare(console.SCRIPT)),
             _file(CONSOLE_UNIT, "0644", console.UNIT.format(name=service.name, home=HOME)),
         ],
         "runcmd": [
@@ -89,8 +64,8 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
     if gpu.is_measured(service):
         config["write_files"] += [
             _file(f"{HOME}/gpu.json", "0644", gpu.agent_config(service)),
-            _file(f"{HOME}/gpu.sh", "0755", gpu.SCRIPT),
-            _file(GPU_UNIT, "0644", gpu.UNIT.format(name=service.name, home=HOME)),
+            _file(f"{HOME}/gpu.sh", "0755", boot.bare(gpu.SCRIPT)),
+            _file(GPU_UNIT, "0644", boot.bare(gpu.UNIT.format(name=service.name, home=HOME))),
         ]
         config["runcmd"].append(["systemctl", "enable", "--now", "--no-block", "spotrelay-gpu.service"])
     return "#cloud-config\n" + _yaml(config)
@@ -127,6 +102,7 @@ def _text(content: str) -> str:
 def _yaml(config: dict[str, Any]) -> str:
     yaml = YAML()
     yaml.width = 1_000_000  # never wrap: a CDK token must stay in one piece
+    yaml.indent(mapping=1, sequence=2, offset=0)  # each line of a script has it, and there is room for 16 KiB
     yaml.allow_unicode = True
     out = io.StringIO()
     yaml.dump(config, out)

@@ -181,7 +181,7 @@ def body(ground: Ground, instance_id: str) -> str:
 def counting(ground: Ground) -> str:
     """ID of a running instance whose disk counts its set-ups and its starts, and that answers with both."""
     config = USER_DATA.replace("content: exec", "content: echo started >> log; exec") + (
-        "- path: /opt/spotrelay/setup.sh\n  content: echo set up >> log\n"
+        "- path: /opt/spotrelay/once.sh\n  content: test -e mark || { echo set up >> log; touch mark; }\n"
     )
     (instance,) = ground.aws.ec2.run_instances(
         MinCount=1,

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from lab.local.machines import Machines
+from spotrelay.service.unit import ONCE
 from tests.local_data_plane.support import wait_until
 
 ADDRESS = "127.3.2.1"
@@ -25,7 +26,7 @@ def user_data(run: str, setup: str | None = None, **environment: str) -> str:
     files = {
         "service.env": "".join(f'{key}="{value}"\n' for key, value in settings.items()),
         "run.sh": run,
-        **({} if setup is None else {"setup.sh": setup}),
+        **({} if setup is None else {"setup.sh": setup, "once.sh": ONCE}),
     }
     entries = [{"path": f"/opt/spotrelay/{name}", "content": text} for name, text in files.items()]
     return "#cloud-config\n" + json.dumps({"write_files": entries})  # JSON is YAML
@@ -181,6 +182,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from lab.local.machines import Machines
+from spotrelay.service.unit import ONCE
 machines = Machines(Path(sys.argv[1]))
 machines.start("i-1", "127.3.2.1", sys.stdin.read())
 time.sleep(1000)

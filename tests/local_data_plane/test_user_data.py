@@ -26,7 +26,9 @@ write_files:
 runcmd: [[systemctl, enable, --now, spotrelay]]
 """
 EXPECTED = ServiceFiles(
-    run="exec sleep 1\n", setup="echo once\n", environment={"HOST": "0.0.0.0", "PORT": "8081"}
+    run="exec sleep 1\n",
+    environment={"HOST": "0.0.0.0", "PORT": "8081"},
+    others={"setup.sh": "echo once\n"},
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Instance:
         self.root = root
         (root / "bin").mkdir()
         self.command("uv", UV)
+        self.command("curl", 'cat > token; echo "$@" > asked')
 
     def command(self, name: str, script: str) -> None:
         """Something on PATH."""
@@ -67,13 +69,30 @@ def test_set_up_works_again_after_it_broke_off(instance: Instance) -> None:
     for _ in range(2):
         done = instance.run(script)
         assert done.returncode == 0, done.stderr
-    assert "vllm==" in (instance.root / "installed").read_text()
+    assert "--require-hashes -r requirements.txt" in (instance.root / "installed").read_text()
+
+
+def test_a_token_that_opens_nothing_is_said_before_anything_is_installed(instance: Instance) -> None:
+    """Hugging Face is asked for the model's smallest file; the token stands in no command line."""
+    script = LLAMA3.setup
+    assert script
+    assert instance.run(script, HF_TOKEN="hf_secret").returncode == 0
+    assert (instance.root / "token").read_text() == "Authorization: Bearer hf_secret\n"
+    asked = (instance.root / "asked").read_text()
+    assert f"https://huggingface.co/{LLAMA3.envs['MODEL_NAME']}/resolve/main/config.json" in asked
+    assert "secret" not in asked
+    (instance.root / "installed").unlink()
+    instance.command("curl", "exit 22")
+    done = instance.run(script, HF_TOKEN="hf_wrong")
+    assert done.returncode == 1
+    assert "accepted the model's licence?" in done.stderr
+    assert not (instance.root / "installed").exists()
 
 
 def test_uv_is_there_and_no_script_is_run_as_it_comes() -> None:
     """SpotRelay installs uv before the set-up, which fetches no installer of its own."""
     assert needs_uv(LLAMA3)
-    assert "curl" not in f"{LLAMA3.setup}{LLAMA3.run}"
+    assert not re.search(r"\| *(ba)?sh", f"{LLAMA3.setup}{LLAMA3.run}")
 
 
 @pytest.mark.parametrize(
@@ -86,10 +105,39 @@ def test_the_weights_are_on_the_instance_store_where_there_is_one(
     (instance.root / "vllm" / "bin").mkdir(parents=True)
     instance.command("mountpoint", f'[ "$*" = "-q /opt/dlami/nvme" ] && exit {is_mounted}')
     vllm = instance.root / "vllm" / "bin" / "vllm"
-    vllm.write_text('#!/bin/bash\necho "${HF_HOME:-the-usual-place} $*"\n', encoding="utf-8")
+    vllm.write_text('#!/bin/bash\necho "${HF_HOME:-the-usual-place} $*"; ninja\n', encoding="utf-8")
+    (vllm.parent / "ninja").symlink_to("/bin/true")
+    vllm.parent.chmod(0o755)
     vllm.chmod(0o755)
     done = instance.run(LLAMA3.run, HOST="0.0.0.0", PORT="8081")
     assert done.stdout == (
         f"{home} serve {LLAMA3.envs['MODEL_NAME']} --host 0.0.0.0 --port 8081 --max-model-len 8192"
-        " --max-num-seqs 256\n"
+        f" --max-num-seqs 256 --shutdown-timeout {LLAMA3.drain_s:.0f}\n"
     )
+    assert done.returncode == 0, "ninja, with which kernels are compiled, is found"
+
+
+def test_idle_connections_are_the_balancers_to_close() -> None:
+    """vLLM keeps them for longer, or a request meets a connection that is being closed: 502."""
+    assert int(LLAMA3.envs["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > LLAMA3.idle_timeout_s
+
+
+@pytest.mark.parametrize("name", ["llama3", "sdxl"])
+def test_all_that_is_installed_has_its_version_and_its_hashes(name: str) -> None:
+    """The list was made from requirements.in by the command that the file names, and is that file's still."""
+    service = load(ROOT / "services" / f"{name}.yaml")
+    directory = ROOT / "services" / name
+    assert service.workdir == directory
+    text = (directory / "requirements.txt").read_text(encoding="utf-8")
+    command = "uv pip compile --generate-hashes --python-version 3.12 --python-platform x86_64-manylinux_2_28"
+    assert command in text
+    assert f"{command} \\\n#" in (ROOT / "services" / "llama3.yaml").read_text(encoding="utf-8")
+    assert "venv --managed-python --python 3.12" in (service.setup or "")
+    pinned = re.split(r"\n(?=\S)", re.sub(r"(?m)^ *#.*\n", "", text).strip())
+    assert all(
+        re.match(r"[\w.-]+(\[[\w,-]+\])?==\S+ \\\n +--hash=sha256:[0-9a-f]{64}", one) for one in pinned
+    )
+    versions = {one.split(" ")[0] for one in pinned}
+    asked = (directory / "requirements.in").read_text(encoding="utf-8").split()
+    assert asked
+    assert set(asked) <= versions

@@ -83,7 +83,7 @@ def test_what_excludes_it_is_said(service: Loader, changes: Any, said: str) -> N
     assert [problem.field for problem in caught.value.problems] == ["spotrelay.replicas_per_instance"]
 
 
-@pytest.mark.parametrize(("gpus", "servers"), [(4, 4), (1, 1), (0, 1)])
+@pytest.mark.parametrize(("gpus", "servers"), [(4, 4), (1, 1)])
 def test_an_instance_starts_one_server_for_each_gpu(
     service: Loader, tmp_path: Path, gpus: int, servers: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_an_instance_starts_one_server_for_each_gpu(
         (tmp_path / name).write_text(content, encoding="utf-8")
     tools = tmp_path / "bin"
     tools.mkdir()
-    shown = "".join(f"echo 'GPU {number}: A10G'\n" for number in range(gpus)) or "exit 9\n"
+    shown = "".join(f"echo 'GPU {number}: A10G'\n" for number in range(gpus))
     (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{shown}", encoding="utf-8")
     (tools / "nvidia-smi").chmod(0o755)
     wanted = [f"{8000 + number} {number}" for number in range(servers)]

@@ -85,9 +85,12 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
         "/opt/spotrelay/service.env": "0600",
         "/opt/spotrelay/setup.sh": "0755",
         "/opt/spotrelay/run.sh": "0755",
+        "/opt/spotrelay/once.sh": "0755",
+        "/opt/spotrelay/stop.sh": "0755",
         "/etc/systemd/system/spotrelay.service": "0644",
         "/opt/spotrelay/console.sh": "0755",
         "/etc/systemd/system/spotrelay-console.service": "0644",
+        "/etc/needrestart/conf.d/spotrelay.conf": "0644",
     }
     written = files(text)
     assert envfile.parse(written["service.env"]) == {
@@ -97,12 +100,13 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
         "MODEL": "a b",
     }
     assert written["setup.sh"] == "#!/bin/bash\nmake install\n"
-    assert written["run.sh"] == "#!/bin/bash\npython3 serve.py\n"
+    assert written["run.sh"].endswith("\npython3 serve.py\n")
     unit = written["spotrelay.service"].splitlines()
     assert "EnvironmentFile=/opt/spotrelay/service.env" in unit
     assert "ExecStart=/bin/bash /opt/spotrelay/run.sh" in unit
     assert "Restart=always" in unit
-    assert any(line.startswith("ExecStartPre=") and "setup.sh" in line for line in unit)
+    assert "ExecStartPre=/bin/bash /opt/spotrelay/once.sh" in unit
+    assert "ExecStop=/bin/bash /opt/spotrelay/stop.sh" in unit
     assert config(text)["runcmd"][-1] == ENABLED
 
 
@@ -117,7 +121,8 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
     # cloud-init runs these with an instance's first boot only: `enable` is what holds for the others.
     assert config(text)["runcmd"][-1] == ENABLED
     (before,) = (line.partition("=")[2] for line in unit if line.startswith("ExecStartPre="))
-    (tmp_path / "setup.sh").write_text(written["setup.sh"], encoding="utf-8")
+    for name in ("setup.sh", "once.sh", "service.env"):
+        (tmp_path / name).write_text(written[name], encoding="utf-8")
 
     def boot() -> int:
         command = shlex.split(before.replace("/opt/spotrelay", str(tmp_path)))
@@ -127,10 +132,14 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
     (tmp_path / "prepared").touch()
     assert boot() == boot() == boot() == 0
     assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["set up"] * 3
+    # An image that was made from this replica, for a version with another environment.
+    (tmp_path / "service.env").write_text('MODEL="another"\n', encoding="utf-8")
+    assert boot() == boot() == 0
+    assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["set up"] * 4
 
 
 def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) -> None:
-    """systemd's journal has it, and EC2 shows the console: the last 8 KiB are copied there, again and again.
+    """systemd's journal has it, and EC2 shows the console: the last 16 KiB are copied there, again and again.
 
     Nothing of the service waits for it: it is another unit, which reads the journal.
     """
@@ -142,7 +151,7 @@ def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) 
     commands = tmp_path / "commands"
     commands.mkdir()
     # It notes what it is asked, and says more than is copied; the second sleep is the last.
-    ask = """printf '%s|' "$@" >>asked; echo >>asked; head -c 9000 /dev/zero | tr '\\0' x; wc -l <asked"""
+    ask = """printf '%s|' "$@" >>asked; echo >>asked; head -c 20000 /dev/zero | tr '\\0' x; wc -l <asked"""
     date = "echo >>looks; echo $(wc -l <looks) UTC"
     sleep = 'test "$(wc -l <asked)" -lt 2'
     for name, text in {"journalctl": ask, "date": date, "sleep": sleep}.items():
@@ -153,11 +162,11 @@ def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) 
     path = f"{commands}:{os.environ['PATH']}"
     subprocess.run(["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=False)
     copied = (tmp_path / "console").read_bytes()
-    assert len(copied) == 2 * 8192
+    assert len(copied) == 2 * 16384
     assert copied.replace(b"x", b"").split() == [b"1", b"2"]
     asked = [line.split("|")[:-1] for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()]
     assert asked == [
-        ["--unit", "spotrelay", "--output", "short-iso", "--since", since, "--until", until]
+        ["--all", "--unit", "spotrelay", "--output", "short-iso", "--since", since, "--until", until]
         for since, until in (("1 UTC", "2 UTC"), ("2 UTC", "3 UTC"))
     ]
 
@@ -188,6 +197,7 @@ def test_secrets_are_fetched_with_the_instances_role_and_never_fallback_user_dat
     chat = service(GOOD.replace("python3 serve.py", "bash -c 'echo run $HF_TOKEN, $KEY'") + SECRETS)
     script = tmp_path / "run.sh"
     script.write_text(files(user_data(chat, "eu-west-1"))["run.sh"])
+    (tmp_path / "nvidia-smi").symlink_to("/bin/true")
     path = f"{tmp_path}:/usr/bin:/bin"
     done = subprocess.run(
         ["bash", str(script)], capture_output=True, text=True, check=True, env={"PATH": path}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from spotrelay.core.names import instances_namespace
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import Location
 from spotrelay.service.requirements import Finding, parse_names, rejected
@@ -244,4 +245,7 @@ def _permissions(service: Service) -> Sequence[str]:
         needed.append("s3:GetObject on its files (the CDK's bucket, and those of file_mounts)")
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):
         needed.append(f"to pull {service.container} from ECR")
+    namespace = instances_namespace(service.name)
+    if service.scaling and service.scaling.metric and service.scaling.metric.namespace == namespace:
+        needed.append(f"cloudwatch:PutMetricData into the namespace {namespace}")
     return needed

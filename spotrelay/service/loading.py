@@ -13,7 +13,7 @@ from spotrelay.core import timing
 from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.messages import did_you_mean
-from spotrelay.service import brought, eligibility, rounds, runtime, scaling, userdata
+from spotrelay.service import brought, eligibility, rounds, runtime, scaling, software, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
@@ -82,7 +82,11 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     return replace(
         service,
         warnings=tuple(_warnings(document, file, service)),
-        notices=(*found.notices, *notices, *(document.problem(*one) for one in brought.notices(service))),
+        notices=(
+            *found.notices,
+            *notices,
+            *(document.problem(*one) for one in (*brought.notices(service), *software.notices(service))),
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.service import boot, console, envfile, gpu, unit
+from spotrelay.service import boot, console, envfile, gpu, software, unit
 from spotrelay.service.bundle import LONGEST_ARCHIVE, Archive
 from spotrelay.service.model import Service
 from spotrelay.service.unit import HOME
@@ -72,10 +72,10 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
 
 
 def environment(service: Service) -> dict[str, str]:
-    """What `service.env` holds: SpotRelay's own variables, then the file's."""
+    """What `service.env` holds: SpotRelay's own variables, its server's, then the file's."""
     own = {"HOST": "0.0.0.0", "PORT": str(service.port), "SPOTRELAY_SERVICE": service.name}  # noqa: S104 - the
     # load balancer reaches the instance from other hosts; its security group decides who else does.
-    return {**own, **service.envs}
+    return {**own, **software.environment(service), **service.envs}
 
 
 def size(service: Service) -> int:

@@ -78,7 +78,7 @@ if [ -n "${SPOTRELAY_SLOT-}" ]; then  # one of the instance's GPUs
 fi
 SKYPILOT_SETUP_NODE_IPS=$SKYPILOT_NODE_IPS SKYPILOT_SETUP_NODE_RANK=$SKYPILOT_NODE_RANK
 SKYPILOT_SETUP_NUM_GPUS_PER_NODE=$SKYPILOT_NUM_GPUS_PER_NODE
-export ${!SKYPILOT_@} PYTHONUNBUFFERED=1
+export "${!SKYPILOT_@}" PYTHONUNBUFFERED=1
 """
 
 _SLOTS = """\
@@ -116,7 +116,9 @@ fi
 _PACKAGES = """\
 # What SkyPilot puts into a container, but for what it needs itself (openssh-server, fuse).
 spotrelay_packages=()
-for name in curl wget rsync patch; do command -v $name >/dev/null || spotrelay_packages+=($name); done
+for name in curl wget rsync patch; do
+  command -v "$name" >/dev/null || spotrelay_packages+=("$name")
+done
 command -v pip3 >/dev/null || spotrelay_packages+=(python3-pip)
 if [ ${#spotrelay_packages[@]} != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   { apt-get update && apt-get install -y --no-install-recommends "${spotrelay_packages[@]}"; } >/dev/null ||
@@ -169,8 +171,9 @@ _CUDA = """\
 spotrelay_cuda='import ctypes as c; code = c.CDLL("libcuda.so.1").cuInit(0); code and exit(f"cuInit: {code}")'
 if command -v python3 >/dev/null; then
   python3 -c "$spotrelay_cuda" || {
-    echo "spotrelay: CUDA doesn't start in the container. If the image has /usr/local/cuda*/compat, and the" \
-      "instance's driver is newer, put this into setup: rm -rf /usr/local/cuda*/compat && ldconfig" >&2
+    echo "spotrelay: CUDA doesn't start in the container" >&2
+    echo "spotrelay: has the image /usr/local/cuda*/compat, older than the driver? Put into setup:" >&2
+    echo "spotrelay: rm -rf /usr/local/cuda*/compat && ldconfig" >&2
     exit 1
   }
 fi

@@ -8,6 +8,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -20,6 +21,7 @@ import pytest
 from spotrelay.service import Service, bundle, tools, user_data
 from spotrelay.service.files import Bucket, FileMount, GitRepository, MountMode
 from spotrelay.service.tools import Download
+from spotrelay.service.userdata import MAX_BYTES
 
 from .conftest import GOOD, Loader
 from .test_userdata import config
@@ -78,10 +80,10 @@ STANDINS = {
 }
 
 
-SCRIPTS = (
-    *("prepare.sh", "setup.sh", "run.sh", "mount.sh", "aws.sh", "host.sh", "once.sh", "stop.sh"),
-    *("task/shell.sh", "task/main.sh", "task/setup.sh", "task/run.sh", "task/stop.sh"),
-)
+SCRIPTS = {
+    *("prepare.sh", "setup.sh", "run.sh", "mount.sh", "aws.sh", "host.sh", "once.sh", "stop.sh", "slot.sh"),
+    *("task/shell.sh", "task/main.sh", "task/setup.sh", "task/run.sh", "task/stop.sh", "console.sh"),
+}
 
 
 class Instance:
@@ -739,22 +741,48 @@ def test_the_same_files_make_the_same_archive(sky: Any, tmp_path: Path) -> None:
     assert bundle.write(chat, tmp_path / "third.tar.gz") != first
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_bash_takes_every_script(sky: Any, tmp_path: Path, name: str) -> None:
-    """With everything that a service may ask for at once, no script has an error in its syntax."""
+def whole(sky: Any, tmp_path: Path) -> dict[str, str]:
+    """Every script there is, of services that ask for everything at once: path → content."""
+    mounts = (
+        FileMount("/a", Bucket("models", "p"), MountMode.MOUNT_CACHED),
+        FileMount("/b", Bucket("models", "q")),
+        FileMount("/c", tmp_path),
+    )
     chat = sky(
         "conda activate x; uv run y",
         setup="true",
         container="123456789012.dkr.ecr.us-west-2.amazonaws.com/x",
         workdir=tmp_path,
-        file_mounts=(
-            FileMount("/a", Bucket("models", "p"), MountMode.MOUNT_CACHED),
-            FileMount("/b", Bucket("models", "q")),
-            FileMount("/c", tmp_path),
-        ),
+        file_mounts=mounts,
         secrets={"A": "/a"},
     )
-    own = replace(chat, image=replace(chat.image, reference="ami-1"))
-    found = {e["path"]: e["content"] for e in config(user_data(own, "eu-west-1", ARCHIVE))["write_files"]}
-    subprocess.run(["bash", "-n"], input=found[f"/opt/spotrelay/{name}"], text=True, check=True)
-    assert len(user_data(own, "eu-west-1", ARCHIVE).encode()) < 16_384
+    inside = replace(chat, image=replace(chat.image, reference="ami-1"))
+    outside = replace(chat, container=None, workdir=GitRepository("https://example.com/x", "main"))
+    slots = replace(sky('serve --port "$PORT"'), slots={"g6.12xlarge": 4})
+    found: dict[str, str] = {}
+    for number, service in enumerate((inside, outside, slots)):
+        text = user_data(service, "eu-west-1", ARCHIVE)
+        assert len(text.encode()) < MAX_BYTES
+        for entry in config(text)["write_files"]:
+            found[f"{number}{entry['path']}"] = entry["content"]
+    return {path: text for path, text in found.items() if path.endswith(".sh")}
+
+
+def test_no_script_has_a_mistake_that_shellcheck_finds(sky: Any, tmp_path: Path) -> None:
+    """Nor is there one that isn't looked at."""
+    (tmp_path / "files").mkdir()
+    found = whole(sky, tmp_path / "files")
+    assert {path.split("/opt/spotrelay/")[1] for path in found} == SCRIPTS
+    for path, text in found.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    # Not followed are files that the instance has; SKYPILOT_* are exported together, by their beginning.
+    # Meant are `a && b || die`, and what another shell expands.
+    shellcheck = [
+        Path(sys.executable).parent / "shellcheck",
+        "--shell=bash",
+        "--format=gcc",
+        "--exclude=SC1090,SC1091,SC2015,SC2016,SC2034",
+    ]
+    done = subprocess.run([*shellcheck, *found], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == ([], "")

@@ -12,12 +12,16 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
+from spotrelay.operate.words import duration
 
 RECENT = timedelta(hours=24)
 """Of the losses that a status counts."""
 
 FAILURES_SHOWN = timedelta(hours=1)
 """A replica that failed longer ago isn't shown any more, only counted: what runs is what matters."""
+
+STARTS = 20
+"""The latest count for how long a start usually takes: a new version may take another time."""
 
 FAILURES_MOST = 3
 """Failures that are shown one by one, the newest. A version that doesn't start fails again and again, each
@@ -191,11 +195,39 @@ def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:
     refused = next((r for r in seen.present if r.state is ReplicaState.REQUESTED and r.launch), None)
     if refused:
         found.append(f"replica {refused.id}: {_answer(refused)}")
+    if slow := _slowest(seen):
+        found.append(
+            f"replica {slow.id} has been starting for {duration(_starting_s(slow, seen))}, longer than usual:"
+            f" spotrelay logs {seen.service} {slow.id} shows its console"
+        )
     backoff = seen.rows.backoff
     if backoff.until and backoff.until > seen.at:
         words = f"replicas failed {backoff.failures} times in a row: the next is launched after"
         found.append(f"{words} {backoff.until:%H:%M}")
     return found
+
+
+def _slowest(seen: ServiceSnapshot) -> Replica | None:
+    """What starts and has taken the longest, if that is longer than starts have taken before.
+
+    Of a service that has never started: longer than half of what a start may take.
+    """
+    began, ready = ReplicaState.PROVISIONING, ReplicaState.READY
+    known = [
+        r.entered for r in seen.replicas.values() if not r.is_standby and {began, ready} <= r.entered.keys()
+    ]
+    latest = sorted(known, key=lambda entered: entered[ready])[-STARTS:]
+    usual_s = max(((entered[ready] - entered[began]).total_seconds() for entered in latest), default=None)
+    if usual_s is None and seen.spec is not None:
+        usual_s = seen.spec.initial_delay_s / 2
+    on_their_way = [r for r in seen.present if r.state is ReplicaState.STARTING and not r.stands_by]
+    slowest = max(on_their_way, key=lambda r: _starting_s(r, seen), default=None)
+    is_slow = slowest is not None and usual_s is not None and _starting_s(slowest, seen) > usual_s
+    return slowest if is_slow else None
+
+
+def _starting_s(replica: Replica, seen: ServiceSnapshot) -> float:
+    return (seen.at - replica.entered.get(ReplicaState.PROVISIONING, replica.since)).total_seconds()
 
 
 def _lost(loss: Loss) -> str:

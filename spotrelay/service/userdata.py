@@ -22,6 +22,14 @@ CONSOLE_UNIT = "/etc/systemd/system/spotrelay-console.service"
 GPU_UNIT = "/etc/systemd/system/spotrelay-gpu.service"
 NEEDRESTART = "/etc/needrestart/conf.d/spotrelay.conf"
 
+HOLD = (
+    "command -v apt-mark >/dev/null || exit 0;"
+    " dpkg-query -Wf '${db:Status-Abbrev} ${Package}\\n' 'linux-*' '*nvidia*' 2>/dev/null"
+    " | sed -n 's/^ii *//p' | xargs -r apt-mark hold >/dev/null"
+)
+"""No upgrade that a set-up makes takes the kernel or the driver: the driver is built for this kernel, and
+another kernel becomes active with the next boot, which is a standby's resume."""
+
 MAX_BYTES = 16_384
 """EC2's limit for user data, before base64."""
 
@@ -61,6 +69,8 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
             ["systemctl", "enable", "--now", "--no-block", "spotrelay-console.service", "spotrelay.service"],
         ],
     }
+    if service.has_nvidia:
+        config["bootcmd"].append(["sh", "-c", HOLD])
     if gpu.is_measured(service):
         config["write_files"] += [
             _file(f"{HOME}/gpu.json", "0644", gpu.agent_config(service)),

@@ -259,3 +259,29 @@ def test_it_is_json() -> None:
     assert found["judgement"] == "WHOLE"
     assert found["at"] == "2026-01-01T01:00:00.000+00:00"
     assert found["replicas"][0]["pool"] == "us-east-1a/g5.xlarge"
+
+
+@pytest.mark.parametrize(
+    ("before", "age_s", "is_slow"),
+    [(300, 299, False), (300, 301, True), (None, SPEC.initial_delay_s / 2, False), (None, 3000, True)],
+)
+def test_a_start_that_takes_longer_than_usual_says_where_to_look(
+    before: float | None, age_s: float, is_slow: bool
+) -> None:
+    """Longer than any of before, or, where there is none, than half of what it may take."""
+    entered: dict[str, float] = {
+        "REQUESTED": 3599 - age_s,
+        "PROVISIONING": 3600 - age_s,
+        "STARTING": 3600 - age_s,
+    }
+    late = replica(7, ReplicaState.STARTING, entered=entered, instance_id="i-7")
+    others = [on(1, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 1 + before})] if before else []
+    why = status(seen(late, *others)).why
+    assert ("spotrelay logs chat 7 shows its console" in why) is is_slow
+
+
+def test_a_standby_that_is_prepared_takes_its_time() -> None:
+    """Nobody waits for it, and what it takes is no measure of a start."""
+    entered: dict[str, float] = {"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2}
+    standby = replica(7, ReplicaState.STARTING, entered=entered, instance_id="i-7", is_standby=True)
+    assert "logs" not in status(seen(on(1), standby)).why

@@ -756,7 +756,7 @@ def whole(sky: Any, tmp_path: Path) -> dict[str, str]:
         file_mounts=mounts,
         secrets={"A": "/a"},
     )
-    inside = replace(chat, image=replace(chat.image, reference="ami-1"))
+    inside = replace(chat, run="uv run y", image=replace(chat.image, reference="ami-1"))
     outside = replace(chat, container=None, workdir=GitRepository("https://example.com/x", "main"))
     slots = replace(sky('serve --port "$PORT"'), slots={"g6.12xlarge": 4})
     found: dict[str, str] = {}
@@ -779,7 +779,7 @@ def test_no_script_has_a_mistake_that_shellcheck_finds(sky: Any, tmp_path: Path)
     # Not followed are files that the instance has; SKYPILOT_* are exported together, by their beginning.
     # Meant are `a && b || die`, and what another shell expands.
     shellcheck = [
-        Path(sys.executable).parent / "shellcheck",
+        str(Path(sys.executable).parent / "shellcheck"),
         "--shell=bash",
         "--format=gcc",
         "--exclude=SC1090,SC1091,SC2015,SC2016,SC2034",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +247,29 @@ def test_the_size_is_taken_with_the_longest_region_name(service: Loader) -> None
 def test_spotrelays_own_variables_come_first(service: Loader) -> None:
     """HOST, PORT and SPOTRELAY_SERVICE are always there; the schema keeps envs from hiding them."""
     assert list(environment(service(GOOD + "envs: {A: 1}"))) == ["HOST", "PORT", "SPOTRELAY_SERVICE", "A"]
+
+
+def test_the_kernel_and_the_driver_stay_as_the_image_has_them(service: Loader, tmp_path: Path) -> None:
+    """What is installed of them is held before any set-up, on images with apt, where there is a GPU."""
+    chat = service(GOOD)
+    cpus = replace(chat.instance_types[0], name="m7i.xlarge", manufacturer="")
+    assert len(config(user_data(replace(chat, instance_types=(cpus,)), TOKEN))["bootcmd"]) == 1
+    held = config(user_data(chat, TOKEN))["bootcmd"][1]
+    commands = {
+        "dpkg-query": r"""echo "$@" > asked
+            printf 'ii  linux-image-1\nun  nvidia-340\nii  libnvidia-x\nrc  linux-0\n'""",
+        "apt-mark": 'echo "$@" > held',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, script in commands.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    subprocess.run(held, cwd=tmp_path, env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}, check=True)
+    assert (tmp_path / "held").read_text(encoding="utf-8") == "hold linux-image-1 libnvidia-x\n"
+    assert "linux-* *nvidia*" in (tmp_path / "asked").read_text(encoding="utf-8")
+    (tmp_path / "held").unlink()
+    for name in ("sh", "sed", "xargs"):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / name).symlink_to(shutil.which(name) or name)
+    subprocess.run(held, cwd=tmp_path, env={"PATH": f"{tmp_path}/other"}, check=True)
+    assert not (tmp_path / "held").exists()

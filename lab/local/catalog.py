@@ -56,9 +56,9 @@ def offerings() -> list[tuple[str, str]]:
 
 
 def gpu_count(instance_type: str) -> int:
-    """How many whole GPUs it has."""
+    """How many GPUs it shows: EC2 counts a share of one as none, and nvidia-smi lists it."""
     gpus = instance_types()[instance_type].get("GpuInfo", {}).get("Gpus", ())
-    return sum(int(gpu.get("Count", 0)) for gpu in gpus)
+    return sum(max(int(gpu.get("Count", 0)), 1) for gpu in gpus)
 
 
 def on_demand_usd(instance_type: str) -> float:

@@ -152,7 +152,8 @@ trap '[ $? != 0 ] || wait' EXIT
 
 _GPU = """\
 # A kernel that an upgrade has installed becomes active with the next boot, perhaps without its driver.
-spotrelay_gpus=$(nvidia-smi -L 2>&1) || {
+# An image of the user's own that has no nvidia-smi isn't judged.
+! command -v nvidia-smi >/dev/null || spotrelay_gpus=$(nvidia-smi -L 2>&1) || {
   echo "spotrelay: no GPU answers: $spotrelay_gpus" >&2
   echo "spotrelay: no set-up may upgrade the kernel or the driver; else it is this instance" >&2
   exit 1

@@ -84,6 +84,7 @@ fi
 _VENV = f"""\
 if [ ! -x ~/{tools.VENV}/bin/pip ]; then
   uv=$(command -v uv) || uv=tools/uv
+  rm -rf ~/{tools.VENV}  # what a try that broke off has left
   "$uv" venv --quiet --seed --managed-python --python {tools.VENV_PYTHON} ~/{tools.VENV} ||
     die "can't make an environment with Python {tools.VENV_PYTHON}"
 fi
@@ -162,8 +163,17 @@ mount_s3() {  # number, target, bucket, options
 }
 """
 
+_GPUS = """\
+# A service that wants GPUs isn't set up without: systemd tries again, and then they may be there.
+nvidia-smi -L || die "no GPU answers yet: the container would be made without"
+gpus=all
+"""
+
 _CREATE = """\
-command -v docker >/dev/null || { install_package docker.io && systemctl enable --now docker; }
+if ! command -v docker >/dev/null; then
+  install_package docker.io
+  systemctl enable --now docker
+fi
 DOCKER_CONFIG=$(mktemp -d)  # what logs in isn't kept
 export DOCKER_CONFIG
 trap 'rm -rf "$DOCKER_CONFIG"' EXIT
@@ -200,13 +210,6 @@ give() {  # the same, and whoever the container runs as may write
   share "$1" "$2"
   if [ "$uid" != 0 ]; then chown -R "$uid" "$1"; fi
 }
-"""
-
-
-_GPUS = """\
-# A service that wants GPUs isn't set up without: systemd tries again, and then they may be there.
-nvidia-smi -L || die "no GPU answers yet: the container would be made without"
-gpus=all
 """
 
 

@@ -561,6 +561,9 @@ def test_a_service_of_gpus_starts_only_with_one(instance: Instance, sky: Any) ->
     done = instance.run("run.sh")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no GPU answers: Driver/library version mismatch" in done.stderr
+    (instance.root / "bin" / "nvidia-smi").rename(instance.root / "nvidia-smi")
+    assert instance.run("run.sh", PATH=instance.without("nvidia-smi")).stdout == "runs\n", "an own image"
+    (instance.root / "nvidia-smi").rename(instance.root / "bin" / "nvidia-smi")
     instance.boot(sky("true", container="x"))
     for _ in range(2):
         done = instance.run("setup.sh")
@@ -661,6 +664,19 @@ def test_docker_is_installed_where_it_is_missing(instance: Instance, sky: Any) -
     lock = "-o DPkg::Lock::Timeout=300"
     assert instance.calls("apt-get") == [f"{lock} update -qq", f"{lock} install -y -qq docker.io"]
     assert instance.calls("systemctl") == ["enable --now docker"]
+
+
+def test_a_package_that_cannot_be_installed_ends_the_set_up(instance: Instance, sky: Any) -> None:
+    """There and then, and not at the next step that misses it."""
+    (instance.root / "bin" / "docker").unlink()
+    path = instance.without("docker")
+    for fails in ("*update*", "*docker.io"):
+        instance.command("apt-get", f'case "$*" in {fails}) exit 100 ;; esac')
+        instance.boot(sky("true", container="alpine"))
+        done = instance.run("setup.sh", PATH=path)
+        assert done.returncode != 0
+        assert "pull" not in done.stderr
+        assert instance.calls("systemctl") == []
 
 
 def test_amazon_linux_has_dnf(instance: Instance, sky: Any) -> None:

@@ -110,3 +110,13 @@ def test_what_an_older_version_did_is_not_said_of_the_newer() -> None:
     assert failures.after_success(standing, [older]) == standing
     assert failures.after_success(standing, [older, newer]) == Backoff()
     assert failures.after_success(replace(standing, version=1), [newer]) == Backoff()
+
+
+@pytest.mark.parametrize(("after_s", "version", "is_held"), [(-1, 1, True), (0, 1, False), (-1, 2, False)])
+def test_standbys_of_a_version_wait_until_their_time_has_come(
+    after_s: float, version: int, is_held: bool
+) -> None:
+    """When it has come the next is prepared, and another version waits for nothing."""
+    backoff = failures.after_standbys(Backoff(), [a_replica(1, ReplicaState.STARTING)], [], NOW)
+    assert backoff.until is not None
+    assert failures.is_standby_held(version, backoff, backoff.until + seconds(after_s)) is is_held

@@ -22,7 +22,15 @@ NAVIGATION = {
     "Start": ["start", "deploy", "networking", "bring-your-own", "adopting"],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
     "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
-    "Understand": ["architecture", "placement", "reliability", "security", "performance", "replay"],
+    "Understand": [
+        "architecture",
+        "placement",
+        "reliability",
+        "security",
+        "performance",
+        "replay",
+        "examples-checked",
+    ],
     "Decide": ["comparison", "decisions/index"],
 }
 """The pages, in the order of the site's navigation. One that isn't there yet is left out; one that is there

@@ -137,5 +137,6 @@ def _movable(seen: Observation, now: datetime) -> Iterator[tuple[Replica, Capaci
 def _survey(spec: ServiceSpec, seen: Observation, now: datetime) -> Survey | None:
     """The last survey; None if it is old, or was asked for others."""
     survey = seen.pools.survey
-    is_useful = survey is not None and survey.asked == spec.asked
-    return survey if survey and is_useful and now - survey.at <= seconds(timing.SURVEY_OLD_S) else None
+    if survey is None or survey.asked != spec.asked:
+        return None
+    return survey if now - survey.at <= seconds(timing.SURVEY_OLD_S) else None

@@ -231,6 +231,13 @@ def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
         assert observation.has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
 
 
+def test_a_standbys_row_counts_by_its_age_alone() -> None:
+    """It has its instance from the beginning: what is read meanwhile looks as if IDs were lost."""
+    for since_s, is_lost in ((5, False), (timing.LEASE_S, False), (timing.LEASE_S + 0.001, True)):
+        standby = a_replica(10, ReplicaState.PROVISIONING, since_s=since_s, is_standby=True)
+        assert observation.has_lost_its_ids(replace(rows_of(standby), highest_id=9), NOW) is is_lost
+
+
 def test_a_running_instance_starts_and_a_healthy_one_is_ready() -> None:
     """PROVISIONING → STARTING → READY, without any event."""
     fresh = a_replica(1, ReplicaState.PROVISIONING, since_s=5)

@@ -34,7 +34,9 @@ from spotrelay.serving.actions import (
     Register,
     Replace,
     Request,
+    Resume,
     ServeOn,
+    StandBy,
     Start,
     TakeIn,
     TakeOut,
@@ -152,6 +154,23 @@ def test_what_is_created_is_there_with_an_id_of_its_own() -> None:
         assert (by_reason["lost"].replaces, by_reason["lost"].version) == (12, 1)
         assert by_reason["missing"].version == 3
         assert left.replicas[12].replaced_by == by_reason["lost"].id
+
+
+def test_an_instance_that_changes_its_row_keeps_what_it_was_launched_as() -> None:
+    """A standby that is resumed, and a fallback that stands by again: the next row has what the last had."""
+    standby = replace(
+        a_replica(9, ReplicaState.STANDBY, is_standby=True), launch_id="launch-9", port=8081, attempts=2
+    )
+    standby = replace(standby, purchase_option=PurchaseOption.ON_DEMAND, version=3)
+    kept = ("offering", "instance_id", "launch_id", "port", "purchase_option", "version")
+    for before, action in (
+        (standby, Resume(standby, "a replica is missing")),
+        (fallback := replace(standby, state=DRAINING, is_fallback=True), StandBy(fallback)),
+    ):
+        left = projection.after(SPEC, rows_of(before), [action], NOW).replicas
+        (row,) = (r for r in left.values() if r.id != 9 and not r.state.is_ended)
+        assert [getattr(row, name) for name in kept] == [getattr(before, name) for name in kept]
+        assert row.entered[ReplicaState.REQUESTED] == before.entered[ReplicaState.REQUESTED]
 
 
 def test_nothing_is_created_for_a_service_that_is_gone() -> None:

@@ -474,6 +474,17 @@ def test_a_warned_instance_is_left_to_ec2_until_it_was_spared_for_certain() -> N
         assert decide(replace(seen, warned={"i-1": NOW}), demo_spec(replicas=0)) == []
 
 
+def test_so_is_one_that_several_share() -> None:
+    """As long as EC2 marks it, none of its rows ends before it: they are what is known of it."""
+    warned_at = NOW - seconds(timing.NOTICE_S + timing.RECLAIM_GRACE_S)
+    first, second = (a_replica(i, DRAINING, since_s=300, warned_at=warned_at) for i in (1, 2))
+    second = replace(second, instance_id="i-1:8082")
+    seen = seen_of(first, second, instances=[ours(1), replace(ours(1), id="i-1:8082")])
+    spec = demo_spec(replicas=0)
+    assert decide(replace(seen, warned={"i-1": NOW, "i-1:8082": NOW}), spec) == []
+    assert [type(a) for a in decide(seen, spec)] == [End]
+
+
 def test_a_warning_during_another_drain_is_noted() -> None:
     """From then on EC2 ends the instance, and it costs nothing to let it."""
     row = a_replica(1, DRAINING, since_s=600)

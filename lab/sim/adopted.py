@@ -7,7 +7,7 @@ from datetime import datetime
 from random import Random
 
 from spotrelay.core.replica import ReplicaState
-from spotrelay.serving.adoption import NO_VERSION
+from spotrelay.operate.adoption import NO_VERSION
 
 SHARE = 0.2
 """The share of runs with something adopted, where replicas are ready at the beginning."""

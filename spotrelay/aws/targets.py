@@ -10,9 +10,9 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.fleet import instance_of, tags_of
 from spotrelay.aws.router import state_of
+from spotrelay.core.instances import Target
 from spotrelay.core.names import TAG_ADOPTED, TAG_SERVICE
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.serving.adoption import Target
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef

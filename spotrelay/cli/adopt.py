@@ -14,9 +14,9 @@ from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, Servi
 from spotrelay.core.names import target_group_name
 
 if TYPE_CHECKING:
+    from spotrelay.core.instances import Target
     from spotrelay.core.spec import ServiceSpec
     from spotrelay.operate.access import ControlPlane
-    from spotrelay.serving.adoption import Target
 
 SEEN_WITHIN_S, LOOK_S = 60.0, 2.0
 """EC2 shows a new tag within seconds. A row whose instance it doesn't show by its tag looks like a loss."""
@@ -44,7 +44,8 @@ def adopt(
     From then on SpotRelay looks after them: on a Spot warning each drains and is replaced.
     """
     from spotrelay.cli import control_plane
-    from spotrelay.serving import adoption, rollout
+    from spotrelay.operate import adoption
+    from spotrelay.serving import rollout
 
     with control_plane.errors_shown("adopt"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
@@ -131,7 +132,8 @@ def _are_recorded(
     plane: ControlPlane, spec: ServiceSpec, batch: Sequence[Target], *, is_to_be_replaced: bool
 ) -> bool:
     from spotrelay.core.ports import Conflict
-    from spotrelay.serving import adoption, rollout
+    from spotrelay.operate import adoption
+    from spotrelay.serving import rollout
 
     for _ in range(ATTEMPTS):
         rows = plane.store.load(spec.service)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -151,3 +152,17 @@ class TargetState(StrEnum):
     def is_judged(self) -> bool:
         """The load balancer knows whether it answers."""
         return self not in (TargetState.INITIAL, TargetState.UNAVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target of a target group that may be an instance, as ELB and EC2 show it."""
+
+    id: str
+    health: TargetState
+    port: int
+    instance: Instance | None = None
+    """None: EC2 doesn't show one of that ID in this account and region."""
+    tags: Mapping[str, str] | None = None
+    is_twice: bool = False
+    """Whether it is registered with two ports."""

@@ -18,7 +18,7 @@ from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
-from spotrelay.serving import adoption
+from spotrelay.operate import adoption
 from stacks.drills import drilling, interrupting, starting
 from stacks.operators import looking
 from stacks.permissions import Function, Grant, Place, grants

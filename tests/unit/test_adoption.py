@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotrelay.control.controller import Controller
-from spotrelay.core.instances import Instance, InstanceState, TargetState
+from spotrelay.core.instances import Instance, InstanceState, Target, TargetState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff
@@ -16,8 +16,9 @@ from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
 from spotrelay.memory import EPOCH
-from spotrelay.serving import adoption, rollout, supersede
-from spotrelay.serving.adoption import NotAdoptableError, Target
+from spotrelay.operate import adoption
+from spotrelay.operate.adoption import NotAdoptableError
+from spotrelay.serving import rollout, supersede
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import Troubled, rows, world_of

@@ -20,7 +20,7 @@ from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
-from spotrelay.serving.adoption import NO_VERSION
+from spotrelay.operate.adoption import NO_VERSION
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 

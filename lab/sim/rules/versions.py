@@ -12,7 +12,7 @@ from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.serving.adoption import NO_VERSION
+from spotrelay.operate.adoption import NO_VERSION
 
 
 def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:

@@ -5,11 +5,10 @@ Until then the controller leaves them alone: they bear no tag of ours, and no ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 
-from spotrelay.core.instances import Instance, InstanceState, TargetState
+from spotrelay.core.instances import InstanceState, Target, TargetState
 from spotrelay.core.names import TAG_SERVICE
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -32,20 +31,6 @@ NO_VERSION = 0
 
 class NotAdoptableError(Exception):
     """Why these can't be adopted: one line, with the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A target of a target group that may be an instance, as ELB and EC2 show it."""
-
-    id: str
-    health: TargetState
-    port: int
-    instance: Instance | None = None
-    """None: EC2 doesn't show one of that ID in this account and region."""
-    tags: Mapping[str, str] | None = None
-    is_twice: bool = False
-    """Whether it is registered with two ports."""
 
 
 def foreign(targets: Sequence[Target], rows: Rows) -> list[Target]:

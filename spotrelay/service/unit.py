@@ -8,8 +8,9 @@ from spotrelay.service.prepare import CONTAINER
 HOME = "/opt/spotrelay"
 PATH = "/etc/systemd/system/spotrelay.service"
 
-STOP_SPARE_S = 10
-"""What systemd waits for beyond the drain: a server that keeps to it ends by itself."""
+STOP_S = 120
+"""What a server has for its last answers, which the load balancer has let it drain before: as long as EC2 warns
+ahead. Not `drain_seconds`: another number there is no new version of the instances."""
 
 _UNIT = """\
 [Unit]
@@ -32,7 +33,7 @@ Restart=always
 RestartSec=5
 # Setup installs software and may fetch a model: initial_delay_seconds is the limit, kept by SpotRelay.
 TimeoutStartSec=infinity
-# drain_seconds, and a little: for what a server still answers. stop.sh tells it; only what is left is killed.
+# For what a server still answers. stop.sh tells it; only what is left then is killed.
 TimeoutStopSec={stop_s}
 KillMode=mixed
 # As SkyPilot gives them: a server has a socket a request, and locks its GPU's buffers in memory.
@@ -93,7 +94,7 @@ def scripts(service: Service, *, has_setup: bool) -> dict[str, str]:
     found = {"once.sh": ONCE} if has_setup else {}
     if service.container is None:
         return found | {"stop.sh": STOP}
-    on_the_host = _STOP_CONTAINER.format(stop_s=round(service.drain_s), container=CONTAINER)
+    on_the_host = _STOP_CONTAINER.format(stop_s=STOP_S, container=CONTAINER)
     return found | {"stop.sh": on_the_host, "task/stop.sh": STOP}
 
 
@@ -101,5 +102,4 @@ def render(service: Service, *, has_setup: bool) -> str:
     """The unit of a service's instances."""
     after = "network-online.target" if service.container is None else "network-online.target docker.service"
     setup = _SETUP.format(home=HOME) if has_setup else ""
-    stop_s = round(service.drain_s) + STOP_SPARE_S
-    return _UNIT.format(name=service.name, home=HOME, setup=setup, after=after, stop_s=stop_s)
+    return _UNIT.format(name=service.name, home=HOME, setup=setup, after=after, stop_s=STOP_S)

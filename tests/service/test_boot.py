@@ -119,20 +119,23 @@ class Instance:
                 file.write_text(entry["content"])
         return {"PORT": "8081", "SPOTRELAY_SERVICE": service.name, **service.envs}
 
-    def run(self, name: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """One of the two scripts, as systemd starts it."""
-        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        own = {
-            "PATH": path,
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every script has."""
+        return {
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "CALLS": str(self.calls_file),
             "SERVED": str(self.served),
             "INSIDE": str(self.inside),
         }
+
+    def run(self, name: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """One of the two scripts, as systemd starts it."""
         return subprocess.run(
             ["bash", str(self.directory / name)],
             cwd=self.directory,
-            env={**own, **env},
+            env={**self.environment, **env},
             capture_output=True,
             text=True,
             check=False,

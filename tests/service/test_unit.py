@@ -168,10 +168,10 @@ def test_a_script_that_leaves_its_server_in_the_background_waits_for_it(
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd isn't here")
 def test_systemd_takes_the_unit(service: Loader, tmp_path: Path) -> None:
-    """No line in it is unknown, and the stop has the drain's time."""
-    written = files(user_data(service(GOOD + "setup: make\nspotrelay: {drain_seconds: 45}"), "eu-west-1"))
+    """No line in it is unknown."""
+    written = files(user_data(service(GOOD + "setup: make\n"), "eu-west-1"))
     unit = written["spotrelay.service"].splitlines()
-    assert {"KillMode=mixed", "TimeoutStopSec=55", "LimitNOFILE=1048576"} <= set(unit)
+    assert {"KillMode=mixed", "TimeoutStopSec=120", "LimitNOFILE=1048576"} <= set(unit)
     (after,) = (line for line in unit if line.startswith("After="))
     assert "dlami-nvme.service" in after
     names = ("spotrelay.service", "spotrelay-console.service")

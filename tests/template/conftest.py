@@ -81,7 +81,7 @@ def service_stack(assembly: Path, service_name: str) -> Template:
 @pytest.fixture(scope="session")
 def asset(assembly: Path) -> Path:
     """The functions' code as it is uploaded."""
-    (found,) = assembly.glob("asset.*")
+    (found,) = (path for path in assembly.glob("asset.*") if path.is_dir())
     return found
 
 

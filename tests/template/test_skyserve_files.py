@@ -17,6 +17,7 @@ from spotrelay.core.scaling import Scaling
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.service import envfile
 from spotrelay.service.inputs import NOTHING
+from spotrelay.service.software import KEEP_ALIVE
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
 from tests.service.test_skyserve import FILES, SAID
@@ -356,6 +357,9 @@ def _facts(template: Template) -> Facts:
     attributes = {a["Key"]: a["Value"] for a in group["TargetGroupAttributes"]}
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     timeouts = {a["Key"]: a["Value"] for a in balancer["LoadBalancerAttributes"]}
+    idle_timeout_s = int(timeouts["idle_timeout.timeout_seconds"])
+    if "vllm" in str(scripts):  # a server that would close idle connections too soon
+        assert int(environment.pop(KEEP_ALIVE)) > idle_timeout_s
     launch = template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
     (disk,) = launch["BlockDeviceMappings"]
     image = template.body["Parameters"][refers_to(launch["ImageId"])]["Default"]
@@ -377,7 +381,7 @@ def _facts(template: Template) -> Facts:
         initial_delay_s=spec.initial_delay_s,
         check=(group["HealthCheckPath"], group["Matcher"]["HttpCode"]),
         algorithm=attributes["load_balancing.algorithm.type"],
-        idle_timeout_s=int(timeouts["idle_timeout.timeout_seconds"]),
+        idle_timeout_s=idle_timeout_s,
         listeners=frozenset(map(_listener, template.all("AWS::ElasticLoadBalancingV2::Listener").values())),
         image=image.removeprefix("/aws/service/").partition("/")[0],
         disk_gb=disk["Ebs"]["VolumeSize"],
@@ -415,16 +419,17 @@ def _scripts(template: Template) -> dict[str, str]:
 def _own(scripts: Mapping[str, str], name: str) -> str | None:
     """What the file itself says of a script; None: nothing."""
     script = scripts.get(f"task/{name}.sh", scripts.get(f"{name}.sh", ""))
-    return script.partition('. "$SPOTRELAY_DIR/task/shell.sh"\n')[2].strip() or None
+    before = "' EXIT\n" if name == "run" else '. "$SPOTRELAY_DIR/task/shell.sh"\n'
+    return script.partition(before)[2].strip() or None
 
 
 def _container(scripts: Mapping[str, str]) -> str | None:
-    """The image that is made one of, if `run` enters it."""
+    """The image that is made one of, if `run` becomes its main process."""
     made: list[str] = re.findall(r"^create (\S+)$", scripts.get("prepare.sh", ""), re.MULTILINE)
-    entered = re.search(
-        r'^exec docker exec .* spotrelay /bin/bash "\S+/task/run.sh"$', scripts["run.sh"], re.MULTILINE
+    becomes = re.search(
+        "^exec docker start --attach --interactive spotrelay ", scripts["run.sh"], re.MULTILINE
     )
-    assert bool(made) == bool(entered)
+    assert bool(made) == bool(becomes)
     return made[0] if made else None
 
 

@@ -9,8 +9,8 @@ HOME = "/opt/spotrelay"
 PATH = "/etc/systemd/system/spotrelay.service"
 
 STOP_S = 120
-"""What a server has for its last answers, which the load balancer has let it drain before: as long as EC2 warns
-ahead. Not `drain_seconds`: another number there is no new version of the instances."""
+"""What a server has for its last answers, after the load balancer has let it drain: as long as EC2 warns. Not
+`drain_seconds`: another number there is no new version of the instances."""
 
 _UNIT = """\
 [Unit]

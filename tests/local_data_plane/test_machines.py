@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lab.local.machines import Machines
+from lab.local.machines import COMMANDS, Machines
 from spotrelay.service.unit import ONCE
 from tests.local_data_plane.support import wait_until
 
@@ -64,7 +64,8 @@ def test_environment(machines: Machines, tmp_path: Path, monkeypatch: pytest.Mon
     seen = dict(line.split("=", 1) for line in lines(out))
     assert (seen["HOST"], seen["PORT"], seen["GREETING"]) == (ADDRESS, "8081", "a b")
     assert seen["WARNING_S"] == "12.5"
-    assert seen["PATH"].startswith(str(Path(sys.executable).parent))
+    # What stands for an instance's programs hides this machine's own.
+    assert seen["PATH"].split(os.pathsep)[:2] == [str(COMMANDS), str(Path(sys.executable).parent)]
     assert not any(name.startswith("AWS_") for name in seen)
 
 
@@ -181,7 +182,7 @@ def test_nothing_is_left_of_stopped_instances(machines: Machines) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from lab.local.machines import Machines
+from lab.local.machines import COMMANDS, Machines
 from spotrelay.service.unit import ONCE
 machines = Machines(Path(sys.argv[1]))
 machines.start("i-1", "127.3.2.1", sys.stdin.read())

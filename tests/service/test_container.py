@@ -6,17 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from spotrelay.service import Service, user_data
-
 from .conftest import Loader
-from .test_userdata import config
+from .test_boot import Instance
+from .units import Unit
 
 IMAGE = "localhost/spotrelay-test:1"
 
@@ -24,7 +21,6 @@ COMMANDS = ("bash", "cat", "env", "id", "ls", "mkdir", "sleep", "touch")
 
 # A sandbox may not raise limits, and has no registry for what is here already.
 DOCKER = """\
-#!/bin/bash
 unset DOCKER_CONFIG
 arguments=()
 while [ $# != 0 ]; do
@@ -58,54 +54,6 @@ run: |
 """ + re.sub("^", "  ", RUN, flags=re.MULTILINE)
 
 
-@dataclass
-class Instance:
-    """Where systemd's part is played by hand."""
-
-    root: Path
-    env: dict[str, str] = field(default_factory=dict)
-
-    def boot(self, service: Service, env: Mapping[str, str]) -> None:
-        """Write what cloud-init would."""
-        for entry in config(user_data(service, "eu-west-1"))["write_files"]:
-            if entry["path"].startswith("/opt/spotrelay/"):
-                file = self.root / entry["path"].removeprefix("/opt/spotrelay/")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(entry["content"], encoding="utf-8")
-        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        nowhere = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
-        self.env = {"PATH": path, "HOME": str(self.root), "SPOTRELAY_SERVICE": "chat", **nowhere, **env}
-
-    def run(self, name: str, **env: str) -> str:
-        """One of the scripts; what it says."""
-        done = subprocess.run(
-            ["bash", str(self.root / name)],
-            cwd=self.root, env={**self.env, **env}, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def start(self) -> subprocess.Popen[str]:
-        """`run`, once it listens."""
-        with (self.root / "said").open("w", encoding="utf-8") as said:
-            main = subprocess.Popen(
-                ["bash", str(self.root / "run.sh")],
-                cwd=self.root, env=self.env, text=True, stdout=said, stderr=said,
-            )  # fmt: skip
-        for _ in range(600):
-            if "listens" in self.said:
-                return main
-            assert main.poll() is None, self.said
-            time.sleep(0.1)
-        raise AssertionError(self.said)
-
-    @property
-    def said(self) -> list[str]:
-        """What the last start said, without curl's complaint that this is no instance."""
-        lines = (self.root / "said").read_text(encoding="utf-8").splitlines()
-        return [line for line in lines if not line.startswith("curl:")]
-
-
 def podman(*arguments: str) -> str:
     """Call it; what it says."""
     return str(subprocess.run(["podman", *arguments], check=True, capture_output=True, text=True).stdout)
@@ -137,10 +85,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     """One whose `docker` is Podman."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "docker").write_text(DOCKER, encoding="utf-8")
-    (tmp_path / "bin" / "docker").chmod(0o755)
-    yield Instance(tmp_path)
+    found = Instance(tmp_path)
+    found.command("docker", DOCKER)
+    yield found
     podman("rm", "--force", "--ignore", "spotrelay")
 
 
@@ -151,15 +98,20 @@ def test_a_container_serves_ends_in_time_and_serves_again(
 
     No value that it is given is kept by Docker.
     """
-    instance.boot(service(FILE % image), {"KEY": "a secret\nof two lines"})
-    assert instance.run("once.sh") == "set up with a secret\nof two lines\n"
-    assert instance.run("once.sh") == ""
+    env = {**instance.boot(service(FILE % image)), "KEY": "a secret\nof two lines"}
+    for said in ("set up with a secret\nof two lines\n", ""):
+        done = instance.run("once.sh", **env)
+        assert (done.returncode, done.stdout) == (0, said), done.stderr
+    unit = Unit(
+        instance.directory, ["bash", str(instance.directory / "run.sh")], {**instance.environment, **env}
+    )
     for _ in range(2):
-        main = instance.start()
+        unit.start(until="listens")
         work = "/root/sky_workdir"
-        assert instance.said == [f"runs in {work} with a secret", "of two lines, /made", "listens"]
+        assert unit.said == [f"runs in {work} with a secret", "of two lines, /made", "listens"]
         assert "secret" not in podman("inspect", "spotrelay")
-        instance.run("stop.sh", MAINPID=str(main.pid))
-        assert main.wait(30) == 0
-        assert instance.said[-3:] == ["asked", "answered", "ends"]
-    assert instance.run("stop.sh") == "", "which systemd calls, too, when a replica has ended by itself"
+        unit.stop()
+        assert unit.main.wait(30) == 0
+        assert unit.said[-3:] == ["asked", "answered", "ends"]
+    done = instance.run("stop.sh")
+    assert (done.returncode, done.stdout) == (0, ""), "as when a replica has ended by itself"

@@ -6,14 +6,7 @@ and ends it with time for its answers. What is downloaded is made up; the script
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +14,7 @@ import pytest
 
 from .conftest import GOOD, Loader
 from .test_boot import Instance
+from .units import Unit
 
 # An engine that pip, uv or conda have installed: it says who it is and where it was installed to.
 ENGINE = f"""\
@@ -181,52 +175,6 @@ PAIRS = (
 )
 
 
-class Replica:
-    """The instance's unit, by hand."""
-
-    def __init__(self, instance: Instance, env: dict[str, str]) -> None:
-        self._instance, self._env = instance, env
-        self._said = instance.root / "said"
-        self.main: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """ExecStart."""
-        with self._said.open("w", encoding="utf-8") as said:
-            self.main = subprocess.Popen(
-                ["bash", str(self._instance.directory / "run.sh")],
-                cwd=self._instance.directory, env=self._env, stdout=said, stderr=said, start_new_session=True,
-            )  # fmt: skip
-        threading.Thread(target=self.main.wait, daemon=True).start()
-
-    @property
-    def said(self) -> list[str]:
-        """Line by line."""
-        return self._said.read_text(encoding="utf-8").splitlines()
-
-    def until(self, holds: Callable[[list[str]], bool]) -> None:
-        """Wait until what was said is enough."""
-        for _ in range(100):
-            if holds(self.said):
-                return
-            time.sleep(0.05)
-        raise AssertionError(self.said)
-
-    def stop(self) -> None:
-        """ExecStop."""
-        assert self.main
-        subprocess.run(
-            ["bash", str(self._instance.directory / "stop.sh")],
-            env={**self._env, "MAINPID": str(self.main.pid)}, check=True, timeout=60,
-        )  # fmt: skip
-
-    def kill(self) -> None:
-        """The rest of the control group."""
-        if self.main:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.main.pid, signal.SIGKILL)
-            self.main.wait()
-
-
 @pytest.fixture
 def instance(tmp_path: Path) -> Instance:
     """One with stand-ins for what downloads."""
@@ -242,18 +190,9 @@ def instance(tmp_path: Path) -> Instance:
     return found
 
 
-@pytest.fixture
-def replicas() -> Iterator[list[Replica]]:
-    """Those that a test has started."""
-    started: list[Replica] = []
-    yield started
-    for replica in started:
-        replica.kill()
-
-
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair.id for pair in PAIRS])
 def test_a_pair_serves_comes_back_and_ends_in_time(
-    service: Loader, instance: Instance, replicas: list[Replica], tmp_path: Path, pair: Pair
+    service: Loader, instance: Instance, tmp_path: Path, pair: Pair
 ) -> None:
     """What its server says names the environment that it was found in."""
     work = tmp_path / "work"
@@ -269,14 +208,16 @@ def test_a_pair_serves_comes_back_and_ends_in_time(
     env = {**instance.boot(chat), **shared}
     set_up = instance.run("setup.sh", **env)
     assert set_up.returncode == 0, set_up.stderr
-    replica = Replica(instance, {**instance.environment, **env})
-    replicas.append(replica)
+    unit = Unit(
+        instance.directory, ["bash", str(instance.directory / "run.sh")], {**instance.environment, **env}
+    )
     serves = f"serves {pair.serves}".replace(" of ", f" of {instance.home}/")
-    for _ in range(2):
-        replica.start()
-        replica.until(lambda said: serves in said)
-        assert replica.main
-        assert replica.main.poll() is None
-        replica.stop()
-        replica.until(lambda said: "answered" in said)
-        replica.kill()
+    try:
+        for _ in range(2):
+            unit.start(until=serves)
+            assert unit.main.poll() is None
+            unit.stop()
+            unit.until("answered")
+            unit.kill()
+    finally:
+        unit.kill()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +17,7 @@ from spotrelay.service.unit import STOP
 
 from .conftest import GOOD, Loader
 from .test_userdata import files
+from .units import Unit
 
 # Tells when it is there, and when it was asked to end; with a number it takes so long for its last answer.
 SERVER = """\
@@ -36,63 +34,21 @@ while True:
 """
 
 
-class Replica:
-    """What systemd would have started: a script, and what that starts."""
-
-    def __init__(self, root: Path, script: str) -> None:
-        (root / "server.py").write_text(SERVER, encoding="utf-8")
-        (root / "stop.sh").write_text(STOP, encoding="utf-8")
-        self._root, self._said = root, root / "said"
-        with self._said.open("w", encoding="utf-8") as said:
-            self.main = subprocess.Popen(
-                ["bash", "-c", script], cwd=root, stdout=said, stderr=said, start_new_session=True
-            )
-        # As systemd does: until somebody has waited for it, a process that has ended is still there.
-        threading.Thread(target=self.main.wait, daemon=True).start()
-        self.until(lambda: "listens" in self.said)
-
-    @property
-    def said(self) -> list[str]:
-        """What its servers have printed."""
-        return self._said.read_text(encoding="utf-8").split()
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for it."""
-        for _ in range(1200):
-            if holds():
-                return
-            time.sleep(0.05)
-        raise AssertionError(self.said)
-
-    def stop(self, *arguments: str, main: int | None = None) -> None:
-        """What systemd does first: ExecStop, with the main process in a variable."""
-        subprocess.run(
-            ["bash", "stop.sh", *arguments],
-            cwd=self._root,
-            env={"PATH": os.environ["PATH"], "MAINPID": str(main or self.main.pid)},
-            check=True,
-            timeout=60,
-        )
-
-    def kill(self) -> None:
-        """The rest of the control group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.main.pid, signal.SIGKILL)
-        self.main.wait()
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[str], Replica]]:
-    """Start one with this script."""
-    started: list[Replica] = []
+def start(tmp_path: Path) -> Iterator[Callable[[str], Unit]]:
+    """Start one with this script, until its server listens."""
+    (tmp_path / "server.py").write_text(SERVER, encoding="utf-8")
+    (tmp_path / "stop.sh").write_text(STOP, encoding="utf-8")
+    started: list[Unit] = []
 
-    def make(script: str) -> Replica:
-        started.append(Replica(tmp_path, script))
+    def make(script: str) -> Unit:
+        started.append(Unit(tmp_path, ["bash", "-c", script], {"PATH": os.environ["PATH"]}))
+        started[-1].start(until="listens")
         return started[-1]
 
     yield make
-    for replica in started:
-        replica.kill()
+    for unit in started:
+        unit.kill()
 
 
 @pytest.mark.parametrize(
@@ -104,16 +60,14 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Replica]]:
         "python3 server.py 1 & wait",
     ],
 )
-def test_a_server_is_asked_to_end_and_finishes_its_answer(
-    start: Callable[[str], Replica], script: str
-) -> None:
+def test_a_server_is_asked_to_end_and_finishes_its_answer(start: Callable[[str], Unit], script: str) -> None:
     """Whether the script has become it, waits for it, or has it in the background: the stop waits for it."""
     replica = start(script)
     replica.stop()
     assert replica.said == ["listens", "asked", "answered"]
 
 
-def test_what_a_server_has_started_is_its_own_to_end(start: Callable[[str], Replica]) -> None:
+def test_what_a_server_has_started_is_its_own_to_end(start: Callable[[str], Unit]) -> None:
     """An engine that got the signal, too, would cut the answers that its server wants to finish."""
     replica = start(
         "exec python3 -c \"import subprocess; subprocess.run(['python3', 'server.py', '0'], check=False)\""
@@ -122,15 +76,15 @@ def test_what_a_server_has_started_is_its_own_to_end(start: Callable[[str], Repl
     assert replica.said == ["listens"]
 
 
-def test_each_of_several_servers_is_asked(start: Callable[[str], Replica]) -> None:
+def test_each_of_several_servers_is_asked(start: Callable[[str], Unit]) -> None:
     """One for each GPU, say."""
     replica = start("for slot in 1 2 3; do (while true; do python3 server.py 0; sleep 60; done) & done; wait")
-    replica.until(lambda: replica.said.count("listens") == 3)
+    replica.until("listens", times=3)
     replica.stop()
     assert replica.said.count("answered") == 3
 
 
-def test_in_a_container_the_first_process_is_the_containers(start: Callable[[str], Replica]) -> None:
+def test_in_a_container_the_first_process_is_the_containers(start: Callable[[str], Unit]) -> None:
     """There the script is called with its number, and no variable names another."""
     replica = start("python3 server.py 0; true")
     replica.stop(str(replica.main.pid), main=1)

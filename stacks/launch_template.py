@@ -10,7 +10,7 @@ from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
 from spotrelay.core.spec import LaunchTemplate
-from spotrelay.service import Service, gpu, user_data
+from spotrelay.service import Service, user_data
 from stacks.entrance import Entrance
 from stacks.instance_files import Files, archive, statements
 from stacks.network import Network
@@ -209,7 +209,7 @@ class InstanceTemplate(Construct):
                     ],
                 )
             )
-        if gpu.is_measured(service):
+        if service.reports_gpus:
             # It knows no narrower resource than all, but a namespace: another service's is closed to it.
             namespace = {"StringEquals": {"cloudwatch:namespace": instances_namespace(service.name)}}
             role.add_to_policy(

@@ -13,6 +13,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import status
+from spotrelay.operate.words import console
 from spotrelay.serving import rollout
 
 _ANSWERED = "EC2: "
@@ -107,8 +108,7 @@ def _stopped(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) ->
 
 def _in_words(failed: Replica) -> str:
     """What is known of it, and where more is."""
-    console = f"spotrelay logs {failed.service} {failed.id} shows its console"
-    return f": replica {failed.id}: {failed.reason} ({console})"
+    return f": replica {failed.id}: {failed.reason} ({console(failed)})"
 
 
 def _is_its_own_doing(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) -> bool:

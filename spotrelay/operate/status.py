@@ -12,16 +12,14 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
-from spotrelay.operate.words import duration
+from spotrelay.operate.words import console, duration
+from spotrelay.serving.standby_count import start_times
 
 RECENT = timedelta(hours=24)
 """Of the losses that a status counts."""
 
 FAILURES_SHOWN = timedelta(hours=1)
 """A replica that failed longer ago isn't shown any more, only counted: what runs is what matters."""
-
-STARTS = 20
-"""The latest count for how long a start usually takes: a new version may take another time."""
 
 FAILURES_MOST = 3
 """Failures that are shown one by one, the newest. A version that doesn't start fails again and again, each
@@ -198,7 +196,7 @@ def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:
     if slow := _slowest(seen):
         found.append(
             f"replica {slow.id} has been starting for {duration(_starting_s(slow, seen))}, longer than usual:"
-            f" spotrelay logs {seen.service} {slow.id} shows its console"
+            f" {console(slow)}"
         )
     backoff = seen.rows.backoff
     if backoff.until and backoff.until > seen.at:
@@ -212,12 +210,7 @@ def _slowest(seen: ServiceSnapshot) -> Replica | None:
 
     Of a service that has never started: longer than half of what a start may take.
     """
-    began, ready = ReplicaState.PROVISIONING, ReplicaState.READY
-    known = [
-        r.entered for r in seen.replicas.values() if not r.is_standby and {began, ready} <= r.entered.keys()
-    ]
-    latest = sorted(known, key=lambda entered: entered[ready])[-STARTS:]
-    usual_s = max(((entered[ready] - entered[began]).total_seconds() for entered in latest), default=None)
+    usual_s = max(start_times(seen.replicas.values()), default=None)
     if usual_s is None and seen.spec is not None:
         usual_s = seen.spec.initial_delay_s / 2
     on_their_way = [r for r in seen.present if r.state is ReplicaState.STARTING and not r.stands_by]

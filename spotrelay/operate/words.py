@@ -1,4 +1,4 @@
-"""How numbers are put into words for people: the same way in commands and on the page."""
+"""How numbers and names are put into words for people: the same way in commands and on the page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spotrelay.core.replica import Replica
     from spotrelay.operate.losses import Loss
     from spotrelay.operate.status import ReplicaRow
 
@@ -24,6 +25,11 @@ def duration(seconds: float | None) -> str:
             rest = whole % unit_s // part_s
             return f"{whole // unit_s} {unit}" + (f" {rest} {part}" if rest else "")
     return f"{whole} s"
+
+
+def console(replica: Replica) -> str:
+    """The command that shows what a replica's instance says."""
+    return f"spotrelay logs {replica.service} {replica.id} shows its console"
 
 
 def usd(amount: float | None, digits: int = 3) -> str:

@@ -56,15 +56,18 @@ fi
 
 _HOST = """\
 # What SkyPilot tells a script of where it runs: one node with all of the instance's GPUs.
+spotrelay_at=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}/latest
+spotrelay_token=$(curl -fsS -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' \\
+  "$spotrelay_at/api/token")
 spotrelay_imds() {
-  local at=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254} token
-  token=$(curl -fsS -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$at/latest/api/token") &&
-    curl -fsS -m 5 -H "X-aws-ec2-metadata-token: $token" "$at/latest/meta-data/$1"
+  [ -n "$spotrelay_token" ] &&
+    curl -fsS -m 5 -H "X-aws-ec2-metadata-token: $spotrelay_token" "$spotrelay_at/meta-data/$1"
 }
 SKYPILOT_NUM_NODES=1
 SKYPILOT_NODE_RANK=0
 SKYPILOT_NODE_IPS=$(spotrelay_imds local-ipv4 || hostname -I | cut -d ' ' -f 1)
-SKYPILOT_NUM_GPUS_PER_NODE=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+# Not asked again where it has just been: that may take the driver a second.
+SKYPILOT_NUM_GPUS_PER_NODE=$(grep -c '^GPU ' <<< "${spotrelay_gpus-$(nvidia-smi -L 2>/dev/null)}")
 # The same at each start, and another one on each instance.
 spotrelay_id=$(spotrelay_imds instance-id)
 SKYPILOT_SERVE_REPLICA_ID=$((16#0${spotrelay_id: -7}))
@@ -258,10 +261,10 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
         text += _PREPARE
     if "mount.sh" in others:
         text += 'bash "$SPOTRELAY_DIR/mount.sh" || exit 1\n'
-    if "host.sh" in others:
-        text += '. "$SPOTRELAY_DIR/host.sh"\n'
     if name == "run" and service.has_nvidia:
         text += _GPU + (_DEVICES if service.container is not None else "")
+    if "host.sh" in others:
+        text += '. "$SPOTRELAY_DIR/host.sh"\n'
     return bare(text)
 
 

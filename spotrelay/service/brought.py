@@ -245,7 +245,6 @@ def _permissions(service: Service) -> Sequence[str]:
         needed.append("s3:GetObject on its files (the CDK's bucket, and those of file_mounts)")
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):
         needed.append(f"to pull {service.container} from ECR")
-    namespace = instances_namespace(service.name)
-    if service.scaling and service.scaling.metric and service.scaling.metric.namespace == namespace:
-        needed.append(f"cloudwatch:PutMetricData into the namespace {namespace}")
+    if service.reports_gpus:
+        needed.append(f"cloudwatch:PutMetricData into the namespace {instances_namespace(service.name)}")
     return needed

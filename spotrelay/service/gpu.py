@@ -84,12 +84,6 @@ def target(service: str, percent: float) -> MetricTarget:
     )
 
 
-def is_measured(service: Service) -> bool:
-    """Whether instances report it."""
-    metric = service.scaling.metric if service.scaling else None
-    return metric is not None and metric.namespace == instances_namespace(service.name)
-
-
 def agent_config(service: Service) -> str:
     """The agent's configuration. One metric for the whole service: each costs 0.30 USD a month."""
     section: dict[str, Any] = {

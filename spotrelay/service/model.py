@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.names import instances_namespace
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSettings
 from spotrelay.service.brought import ListenerSection, ProfileSection
@@ -107,6 +108,12 @@ class Service(ServiceSettings):
     def is_behind_a_given_balancer(self) -> bool:
         """Whether the load balancer is the user's own."""
         return self.listener is not None or self.target_group is not None
+
+    @property
+    def reports_gpus(self) -> bool:
+        """Whether instances report how busy their GPUs are, because the number of replicas follows that."""
+        metric = self.scaling.metric if self.scaling else None
+        return metric is not None and metric.namespace == instances_namespace(self.name)
 
     @property
     def has_nvidia(self) -> bool:

@@ -71,7 +71,7 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
     }
     if service.has_nvidia:
         config["bootcmd"].append(["sh", "-c", HOLD])
-    if gpu.is_measured(service):
+    if service.reports_gpus:
         config["write_files"] += [
             _file(f"{HOME}/gpu.json", "0644", gpu.agent_config(service)),
             _file(f"{HOME}/gpu.sh", "0755", boot.bare(gpu.SCRIPT)),

@@ -66,7 +66,7 @@ def derive(spec: ServiceSettings, rows: Rows, ended: Sequence[Replica]) -> Stand
         return StandbyCount(0, "no replica is on Spot")
     # What ended between the two queries is in both, and the later row is true.
     record = ({**rows.replicas, **{r.id: r for r in ended}}).values()
-    starts = _starts(record)
+    starts = start_times(record)
     if starts and _needs_none(spec, starts):
         return StandbyCount(0, f"{_shown_starts(starts)}, and up to {fitting_s(spec):.0f} need no standby")
     start_s = _usual(starts) if starts else spec.initial_delay_s
@@ -124,16 +124,16 @@ def _shown_starts(starts: Sequence[float]) -> str:
     return f"starts take up to {_usual(starts):.0f} s (nine in ten of the last {len(starts)})"
 
 
-def _starts(record: Iterable[Replica]) -> list[float]:
+def start_times(record: Iterable[Replica]) -> list[float]:
     """How long the latest cold starts took, from EC2's answer until the replica was ready."""
-    began, ready = ReplicaState.PROVISIONING, ReplicaState.READY
+    requested, began, ready = ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.READY
     cold = [
         r.entered
         for r in record
         if not r.is_standby
-        and {began, ready} <= r.entered.keys()
+        and {requested, began, ready} <= r.entered.keys()
         # One that was taken in was found ready: nobody knows since when it was.
-        and r.entered[ReplicaState.REQUESTED] <= r.entered[began]
+        and r.entered[requested] <= r.entered[began]
     ]
     latest = sorted(cold, key=lambda entered: entered[ready])[-STARTS:]
     return [(entered[ready] - entered[began]).total_seconds() for entered in latest]

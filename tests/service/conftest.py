@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,13 @@ run: python3 serve.py
 
 Loader = Callable[[str], Service]
 Refuser = Callable[[str | bytes], tuple[Problem, ...]]
+
+
+def on_cpus(service: Service) -> Service:
+    """It on instances without a GPU."""
+    return replace(
+        service, instance_types=(replace(service.instance_types[0], name="m7i.xlarge", manufacturer=""),)
+    )
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_the_agent_is_beside_the_service(busy: Service) -> None:
 def test_no_other_service_has_it(service: Loader, scaling: Any) -> None:
     """Its user data is as before."""
     chat = service(file(POLICY, scaling))
-    assert not gpu.is_measured(chat)
+    assert not chat.reports_gpus
     assert not any(
         Path(entry["path"]).name.startswith(("gpu", "spotrelay-gpu")) for entry in config(chat)["write_files"]
     )

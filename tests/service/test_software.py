@@ -11,7 +11,7 @@ from spotrelay.service.disk import disk
 from spotrelay.service.software import environment, notices
 from tests.service.test_llama3 import ROOT
 
-from .conftest import GOOD, Loader
+from .conftest import GOOD, Loader, on_cpus
 
 
 def said(service: Service) -> dict[str, str]:
@@ -76,8 +76,7 @@ def test_a_container_needs_room_for_its_image_twice(service: Loader) -> None:
     inside = replace(service(GOOD), container="x", disk=disk("low", 100, None))
     assert "choose 128 or more" in said(inside)["resources.disk_size"]
     assert said(replace(inside, disk=disk("low", 128, None))) == {}
-    cpus = replace(inside.instance_types[0], name="m7i.xlarge", manufacturer="")
-    assert said(replace(inside, instance_types=(cpus,))) == {}
+    assert said(on_cpus(inside)) == {}
 
 
 @pytest.mark.parametrize("name", ["llama3", "sdxl", "demo"])

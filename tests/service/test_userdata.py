@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from spotrelay.service import envfile, user_data
 from spotrelay.service.userdata import LONGEST_REGION, environment, size
 
-from .conftest import GOOD, Loader
+from .conftest import GOOD, Loader, on_cpus
 
 ENABLED = [
     "systemctl", "enable", "--now", "--no-block", "spotrelay-console.service", "spotrelay.service"
@@ -252,8 +251,7 @@ def test_spotrelays_own_variables_come_first(service: Loader) -> None:
 def test_the_kernel_and_the_driver_stay_as_the_image_has_them(service: Loader, tmp_path: Path) -> None:
     """What is installed of them is held before any set-up, on images with apt, where there is a GPU."""
     chat = service(GOOD)
-    cpus = replace(chat.instance_types[0], name="m7i.xlarge", manufacturer="")
-    assert len(config(user_data(replace(chat, instance_types=(cpus,)), TOKEN))["bootcmd"]) == 1
+    assert len(config(user_data(on_cpus(chat), TOKEN))["bootcmd"]) == 1
     held = config(user_data(chat, TOKEN))["bootcmd"][1]
     commands = {
         "dpkg-query": r"""echo "$@" > asked

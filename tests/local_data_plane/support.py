@@ -20,7 +20,8 @@ from lab.local.balancer import Balancer, BalancerConfig, HealthCheck, TargetGrou
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # far longer than anything here takes on a busy machine: only a failure waits for it
-PORT = 8081
+PORT = 8171
+"""Of no service file: without network namespaces one of those that listens everywhere answers here, too."""
 GROUP = "arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/demo/0123456789abcdef"
 FRONT = "demo"
 QUICK = HealthCheck(

@@ -134,7 +134,7 @@ def fails(call: Callable[[], object]) -> bool:
 
 def test_dead_worker() -> None:
     """A load whose process has died says so instead of showing good numbers."""
-    with Load(f"http://{free_address()}:8081", ["demo.example"], concurrency=1) as load:
+    with Load(f"http://{free_address()}:{PORT}", ["demo.example"], concurrency=1) as load:
         wait_until(lambda: load.snapshot().sent, "the load runs")
         (worker,) = (
             child for child in psutil.Process().children() if "lab.demo.load_worker" in child.cmdline()

@@ -15,14 +15,14 @@ import pytest
 
 from lab.local.machines import COMMANDS, Machines
 from spotrelay.service.unit import ONCE
-from tests.local_data_plane.support import wait_until
+from tests.local_data_plane.support import PORT, wait_until
 
 ADDRESS = "127.3.2.1"
 
 
 def user_data(run: str, setup: str | None = None, **environment: str) -> str:
     """A cloud-config as SpotRelay compiles it."""
-    settings = {"HOST": "0.0.0.0", "PORT": "8081", **environment}
+    settings = {"HOST": "0.0.0.0", "PORT": str(PORT), **environment}
     files = {
         "service.env": "".join(f'{key}="{value}"\n' for key, value in settings.items()),
         "run.sh": run,
@@ -62,7 +62,7 @@ def test_environment(machines: Machines, tmp_path: Path, monkeypatch: pytest.Mon
     )
     wait_until(out.exists, "the service has written its environment")
     seen = dict(line.split("=", 1) for line in lines(out))
-    assert (seen["HOST"], seen["PORT"], seen["GREETING"]) == (ADDRESS, "8081", "a b")
+    assert (seen["HOST"], seen["PORT"], seen["GREETING"]) == (ADDRESS, str(PORT), "a b")
     assert seen["WARNING_S"] == "12.5"
     # What stands for an instance's programs hides this machine's own.
     assert seen["PATH"].split(os.pathsep)[:2] == [str(COMMANDS), str(Path(sys.executable).parent)]

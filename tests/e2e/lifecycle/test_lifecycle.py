@@ -46,8 +46,8 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     assert re.search(rf"^{MINE} 2/2 ready after .* s: http://spotrelay-service-", out, re.MULTILINE), out
     assert "SpotRelay-Network: as it was" in out
     mine = Bench(operator, MINE)
+    mine.settled()  # two: fallbacks that came beside slow starts have gone again
     assert len(mine.watch.look().ready) == 2
-    mine.settled()  # fallbacks that came beside slow starts have gone again
 
     code, out, err = spotrelay("up", str(tmp_path), "--json")
     assert code == 0, err

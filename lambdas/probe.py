@@ -46,6 +46,12 @@ _SAMPLE = re.compile(
 """What stands behind a metric's name: labels, a value, and perhaps its time. `NaN` is no number of requests.
 All repetitions are possessive: no line takes longer than its length."""
 
+_CRASH = re.compile(rb"^spotrelay-crash:[ \t]*([0-9]{1,4})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+"""An instance whose server keeps ending answers in its place: see `spotrelay.service.crash`."""
+
+TOLD_BYTES = 1000
+"""Of what it said last: its row has it, and is read with each tick."""
+
 _OVERLOADED = frozenset({b"429", b"503"})
 """RFC 6585 and RFC 9110: too many requests, and *currently unable*. Servers with a full queue answer so."""
 
@@ -70,8 +76,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     `answering` are those that answer with 200 within `timeout_s`. They are sent a POST of `post_data`, or a
     GET if there is none. The time counts to the end of the answers. Redirects aren't followed, and no proxy
     is used. `refusing` are those that answer by then with an error that isn't about load, or refuse the
-    connection. Of the rest, those that `count` has URLs for are asked what they have to do: `work` has what
-    they finished and what they have, by instance, as far as they tell it.
+    connection. `crashing` are those whose instance answers that the server keeps ending: how often it has,
+    and what it said last. `status` is the status line of those that refuse in words. Of the rest, those that
+    `count` has URLs for are asked what they have to do: `work` has what they finished and what they have, by
+    instance, as far as they tell it.
 
     With `metrics`, the names of some in the Prometheus text format: `ongoing` has the sum of these by
     instance, and `unknown` why somebody's isn't known.
@@ -92,6 +100,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     silent: list[str] = []
     for id_, (answer, closed) in answers.items():
         said.get(_kind(answer, closed=closed), silent).append(id_)
+        for kind, words in _told(answer, closed=closed).items():
+            said.setdefault(kind, {})[id_] = words
     if count := event.get("count"):
         said["work"] = _worked(count, silent)
     return said
@@ -105,6 +115,27 @@ def _kind(answer: bytes, *, closed: bool) -> str:
         return "refusing" if is_refusal(answer, closed=closed) else ""
     except Exception:  # noqa: BLE001 - what can't be read of one is that one's silence
         return ""
+
+
+def _told(answer: bytes, *, closed: bool) -> dict[str, Any]:
+    """`crashing` or `status`, if an answer says why the replica isn't ready."""
+    try:
+        head = _first_head(answer)
+        if head is None or head[1] < b"400":
+            return {}
+        if crash := _CRASH.search(head[0]):
+            words = _body(answer, head, closed=closed) or b""
+            return {"crashing": [int(crash[1]), _plain(words[-TOLD_BYTES:])]}
+        line = head[0].partition(b"\n")[0].partition(b" ")[2]
+        return {"status": _plain(line[:SHOWN_BYTES])} if is_refusal(answer, closed=closed) else {}
+    except Exception:  # noqa: BLE001 - as in `_kind`
+        return {}
+
+
+def _plain(text: bytes) -> str:
+    """As text that no terminal and no table takes for anything else; lines stay lines."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    return "\n".join("".join(c if c.isprintable() else " " for c in line).rstrip() for line in lines).strip()
 
 
 def _worked(count: Mapping[str, Any], silent: Sequence[str]) -> dict[str, list[float]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
-from spotrelay.core.answers import Answers, Work
+from spotrelay.core.answers import Answers, Trouble, Work
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
@@ -502,6 +502,8 @@ class MemoryProber:
         self.refusing: set[str] = set()
         self.work: dict[str, Work] = {}
         """By instance that is silent, what it tells about its work."""
+        self.trouble: dict[str, Trouble] = {}
+        """By instance that is silent or refuses, why it isn't ready."""
         self.requests: dict[str, float] = {}
         """By instance, those in progress or waiting; who isn't silent and isn't here has none."""
 
@@ -513,6 +515,7 @@ class MemoryProber:
             frozenset(addresses.keys() - self.silent - refusing),
             frozenset(refusing),
             {id_: self.work[id_] for id_ in silent},
+            {id_: told for id_, told in self.trouble.items() if id_ in addresses},
         )
 
     def ongoing(

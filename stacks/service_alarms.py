@@ -156,10 +156,10 @@ class ServiceAlarms(Construct):
         return self._alarm(
             Alarm.CRASH_LOOPING,
             self._counted(Metric.CRASH_LOOPING, MINUTE, "Sum"),
-            f"its replicas have failed to start {CRASH_LOOP_FAILURES} times in a row, so no more are"
-            f" launched. `spotrelay logs {name}` says why they failed, in the lines Fail, and"
-            f" `spotrelay logs {name} ID` what the instance printed. Deploy a version that starts, and"
-            " launches go on.",
+            "a replica tells that its server keeps ending before it is ready; or its replicas have failed to"
+            f" start {CRASH_LOOP_FAILURES} times in a row, so no more are launched. `spotrelay status {name}`"
+            f" has what it said last, and `spotrelay logs {name} ID` what the instance printed. Deploy a"
+            " version that starts, and launches go on.",
             periods=TICK_PERIODS,
             of_them=1,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from ipaddress import IPv4Address
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,3 +28,11 @@ def pytest_configure(config: pytest.Config) -> None:
 # Where a shell runs the tests in its background they ignore SIGINT, and so would what a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def on_loopback() -> Iterator[None]:
+    """The prober takes loopback, where the servers of tests listen, for a network of instances."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IPv4Address, "is_loopback", False)
+        yield

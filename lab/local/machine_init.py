@@ -1,9 +1,9 @@
 """Process 1 of a local instance: what systemd is to a real one. Run by path; imports little, to start fast.
 
 `python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
-DIRECTORY/work, and starts again whenever that ends (Restart=always). Standard input is a pipe that
-nobody ever writes to: its end means that the local cloud is gone, and then the instance goes with it,
-whatever killed the cloud.
+DIRECTORY/work. Whenever that ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts again
+(Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the local cloud is
+gone, and then the instance goes with it, whatever killed the cloud.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ _BOOT = """
 cd work
 [ ! -f ../once.sh ] || bash ../once.sh || exit
 exec bash ../run.sh
+"""
+
+_AFTER = """
+cd work
+[ ! -f ../crash.sh ] || exec bash ../crash.sh
 """
 
 
@@ -95,11 +100,11 @@ def _say(message: str) -> None:
     sys.stderr.flush()
 
 
-def _spawn(directory: Path) -> int:
+def _spawn(directory: Path, script: str = _BOOT) -> int:
     os.chdir(directory)
     return os.posix_spawnp(
         "bash",
-        ["bash", "-c", _BOOT],
+        ["bash", "-c", script],
         os.environ,
         # The service must not hold the pipe whose end means that the cloud is gone.
         file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
@@ -108,14 +113,13 @@ def _spawn(directory: Path) -> int:
     )
 
 
-def _reap(service: int) -> int | None:
-    """Collects every child that has ended; returns the service's wait status if it is one of them."""
-    status: int | None = None
+def _reap() -> dict[int | None, int]:
+    """Collects every child that has ended: its wait status by its ID."""
+    statuses: dict[int | None, int] = {}
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == service:
-                status = ended[1]
-    return status
+            statuses[ended[0]] = ended[1]
+    return statuses
 
 
 def _kill_leftovers() -> None:
@@ -128,7 +132,8 @@ def _run(directory: Path) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    service = _spawn(directory)
+    service: int | None = _spawn(directory)
+    after: int | None = None
     restart_at: float | None = None
     while True:
         timeout = None if restart_at is None else max(0.0, restart_at - time.monotonic())
@@ -137,13 +142,15 @@ def _run(directory: Path) -> None:
             os.read(wake_read, 4096)
         if 0 in readable and not os.read(0, 4096):
             return
-        status = _reap(service)
-        if status is not None:
+        ended = _reap()
+        if (status := ended.get(service)) is not None:
             _kill_leftovers()
             code = os.waitstatus_to_exitcode(status)
             how = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
             _say(f"the service ended {how}; starting it again in {RESTART_DELAY_S:g} s")
-            restart_at = time.monotonic() + RESTART_DELAY_S
+            service, after = None, _spawn(directory, _AFTER)
+        elif after in ended:
+            after, restart_at = None, time.monotonic() + RESTART_DELAY_S
         elif restart_at is not None and time.monotonic() >= restart_at:
             restart_at = None
             service = _spawn(directory)

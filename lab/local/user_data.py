@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gzip
 import re
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +22,7 @@ RUN_SCRIPT = f"{DIRECTORY}/run.sh"
 
 _CLOUD_CONFIG = "#cloud-config"
 _BASE64 = frozenset({"b64", "base64"})
+_GZIP = frozenset({"gz+b64", "gz+base64", "gzip+b64", "gzip+base64"})
 _PLAIN = frozenset({"", "text/plain"})
 
 # systemd's EnvironmentFile: KEY="value" with backslash escapes, KEY='value' without, or KEY=value.
@@ -149,9 +152,12 @@ def _content(entry: dict[str, Any], place: str) -> str:
         raise UserDataError(f"user data: {place}: content is text, this is a {type(content).__name__}")
     if encoding in _PLAIN:
         return content
-    if encoding not in _BASE64:
-        raise UserDataError(f"user data: {place}: encoding {encoding!r} is unknown here; use b64 or none")
+    if encoding not in _BASE64 | _GZIP:
+        raise UserDataError(
+            f"user data: {place}: encoding {encoding!r} is unknown here; use b64, gz+b64 or none"
+        )
     try:
-        return base64.b64decode(content, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+        decoded = base64.b64decode(content, validate=True)
+        return (gzip.decompress(decoded) if encoding in _GZIP else decoded).decode()
+    except (binascii.Error, UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserDataError(f"user data: {place}: not base64 of UTF-8 text: {error}") from error

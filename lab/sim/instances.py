@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.sim.gate import at
-from spotrelay.core.answers import Work
+from spotrelay.core.answers import Trouble, Work
 from spotrelay.core.instances import RECLAIMED, Instance, InstanceState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.slots import host
@@ -119,6 +119,11 @@ class SimInstance:
             return None
         worked_s = max(min(time, self.busy[1], self.mute_at) - self.busy[0], 0.0)
         return Work(worked_s // FINISHES_S, FULL if self.is_busy(time) or time >= self.mute_at else FULL - 1)
+
+    def trouble(self, time: float) -> Trouble | None:
+        """What it tells then of a server that never starts."""
+        crashes = self.ready_at == NEVER and self.state(time) is InstanceState.RUNNING
+        return Trouble("crashes", is_crash=True) if crashes else None
 
     def is_alive(self, time: float) -> bool:
         """Whether it is pending or running then."""

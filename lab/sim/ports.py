@@ -257,7 +257,8 @@ class SimProber:
             refusing = frozenset(i.id for i in instances if i.refuses_probe(now))
             silent = (i for i in instances if i.id in serving and i.id not in answering | refusing)
             work = {i.id: work for i in silent if (work := i.work(now))} if spec.busy else {}
-            return Answers(answering, refusing, work)
+            trouble = {i.id: told for i in instances if (told := i.trouble(now))}
+            return Answers(answering, refusing, work, trouble)
 
         found = self.gate(Call.PROBE, list(addresses), answers, partly=lambda: answers(2))
         # Each version is asked by itself.

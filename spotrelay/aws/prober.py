@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.clients import PROBE_S, Clients, Deadline
 from spotrelay.aws.errors import translated
-from spotrelay.core.answers import Answers, Work
+from spotrelay.core.answers import Answers, Trouble, Work
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.scaling import Ongoing, OngoingTarget
@@ -78,7 +78,8 @@ class FunctionProber:
         for said in self._asked(spec.service, urls, request, most):
             # A function of the version before says less, while the service's stack is being updated.
             work = {id_: Work(*counted) for id_, counted in said.get("work", {}).items()}
-            answers |= Answers(frozenset(said["answering"]), frozenset(said.get("refusing", ())), work)
+            refusing = frozenset(said.get("refusing", ()))
+            answers |= Answers(frozenset(said["answering"]), refusing, work, _trouble(said))
         return answers
 
     def ongoing(
@@ -112,6 +113,15 @@ class FunctionProber:
         # One after the other, each might take the request's time-out.
         with ThreadPoolExecutor(len(requests)) as threads:
             return [*threads.map(ask, requests)]
+
+
+def _trouble(said: Mapping[str, Any]) -> dict[str, Trouble]:
+    status = {id_: Trouble(f"answers its probe with {line}") for id_, line in said.get("status", {}).items()}
+    crashing = {
+        id_: Trouble(f"crashes: {ends} starts have failed. It said last:\n{words}", is_crash=True)
+        for id_, (ends, words) in said.get("crashing", {}).items()
+    }
+    return status | crashing
 
 
 def _ask(client: LambdaClient, function: str, request: Mapping[str, Any]) -> dict[str, Any]:

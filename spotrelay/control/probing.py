@@ -11,11 +11,12 @@ from spotrelay.control.reporting import Reporting
 from spotrelay.core.answers import Answers
 from spotrelay.core.instances import Instance
 from spotrelay.core.ports import PortError, Ports
-from spotrelay.core.replica import ReplicaState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
 from spotrelay.core.scaling import Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import reconcile, rollout, silence
+from spotrelay.serving import reconcile, rollout, silence, trouble
 from spotrelay.serving.actions import StandBy
 from spotrelay.serving.observation import Observation
 
@@ -60,16 +61,18 @@ class Probing:
             answering=sorted(answering),
             silent=sorted(addresses.keys() - answering),
             refusing=sorted(answers.refusing),
+            crashing=sorted(id_ for id_, told in answers.trouble.items() if told.is_crash),
         )
         entitled |= answering
         now = self._ports.clock.now()
-        if not (entitled or watched or reconcile.late(spec, seen.rows, addresses, now)):
+        is_news = trouble.told(_starting(seen.rows), answers, now)
+        if not (entitled or watched or is_news or reconcile.late(spec, seen.rows, addresses, now)):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
         rows = self._ports.store.read(spec.service, asked_of.keys())
         rows = replace(rows, document=seen.rows.document, earlier=seen.rows.earlier)
-        starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
+        starting = _starting(rows)
         up = [r for r in starting if r.instance_id in entitled]
         entering = rollout.admitted(spec, rows, (r for r in up if not r.stands_by))
         ready = [r.instance_id for r in entering if r.instance_id]
@@ -77,10 +80,13 @@ class Probing:
             # Of a few rows not all may say their port, where their document is lost: all of them tell.
             self._ports.router.register(spec, ready, rollout.ports(spec, seen.rows))
         prepared = [StandBy(r) for r in up if r.stands_by and r.instance_id in answering]
+        told = trouble.told(starting, answers, now)
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
         heard = silence.heard(spec, replace(rows, replicas=asked_rows), answers, now) if watched else []
-        self._performer.perform(Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
+        self._performer.perform(
+            Decision(spec.service, spec, rows, [*told, *prepared, *late, *heard])
+        ).raise_first()
 
     def measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
         """Ask the replicas that serve how many requests they have, and put it on record.
@@ -109,3 +115,7 @@ class Probing:
             ports.store.note_ongoing(service, total)
         except PortError as error:
             launching.note_failed(ports, "ongoing_not_kept", service, error)
+
+
+def _starting(rows: Rows) -> list[Replica]:
+    return [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]

@@ -67,6 +67,9 @@ class Reporting:
         if failures.is_crash_looping(spec.version, rows.backoff):
             telemetry.count(Metric.CRASH_LOOPING, service=spec.service)
             telemetry.record("crash_looping", service=spec.service, **facts)
+        elif crashing := [r.id for r in rows.replicas.values() if r.is_crashing and r.state.is_active]:
+            telemetry.count(Metric.CRASH_LOOPING, service=spec.service)
+            telemetry.record("crashing", service=spec.service, replicas=crashing, **facts)
         if rollout.has_failed(spec, rows) and rollout.old_ones(spec, rows):
             telemetry.count(Metric.ROLLOUT_STOPPED, service=spec.service)
             telemetry.record("rollout_stopped", service=spec.service, **facts)

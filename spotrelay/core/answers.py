@@ -37,6 +37,15 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a replica isn't ready, by its own account."""
+
+    words: str
+    is_crash: bool = False
+    """Its server keeps ending: see `spotrelay.service.crash`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """What came of asking replicas with their readiness probe. Who is nowhere here didn't answer in time."""
 
@@ -46,8 +55,13 @@ class Answers:
     """In time, with an error that isn't about load, or with a connection that was refused."""
     work: Mapping[str, Work] = field(default_factory=dict)
     """Of those that are neither, what they tell about their work, where they were asked and told."""
+    trouble: Mapping[str, Trouble] = field(default_factory=dict)
+    """Of those that aren't ready, why, as far as they tell."""
 
     def __or__(self, other: Answers) -> Answers:
         return Answers(
-            self.answering | other.answering, self.refusing | other.refusing, {**self.work, **other.work}
+            self.answering | other.answering,
+            self.refusing | other.refusing,
+            {**self.work, **other.work},
+            {**self.trouble, **other.trouble},
         )

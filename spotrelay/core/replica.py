@@ -141,6 +141,10 @@ class Replica:
     """Since when it has been silent and proved to be busy."""
     finished: float | None = None
     """How many requests it had answered, by its own count, when it was last silent."""
+    trouble: str | None = None
+    """Why it isn't ready yet, by its own account; for people."""
+    is_crashing: bool = False
+    """Its trouble is that its server keeps ending."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     max_price: float | None = None

@@ -11,6 +11,7 @@ from spotrelay.accounting.spending import HOUR, Spending
 from spotrelay.core import timing
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate import start_failures
 from spotrelay.operate.cost import spending_json
 from spotrelay.operate.losses import losses
 from spotrelay.operate.snapshot import ServiceSnapshot
@@ -65,6 +66,10 @@ def _lines(replica: Replica, seen: ServiceSnapshot, spent: Spending | None) -> I
     if replica.retry_at and replica.state is ReplicaState.REQUESTED:
         tries = f"{replica.attempts} refusals" if replica.attempts != 1 else "one refusal"
         yield "waits", f"after {tries} EC2 is asked again at {replica.retry_at:%H:%M:%S}"
+    if replica.trouble:
+        yield "why it wasn't ready" if replica.state.is_ended else "why it isn't ready", replica.trouble
+        if mended := start_failures.remedy(replica.trouble):
+            yield "what may mend it", mended
     yield from _loss(replica, seen)
     if replica.state in (ReplicaState.DRAINING, ReplicaState.TERMINATED, ReplicaState.FAILED):
         yield "why it went", replica.reason or "nobody noted it"

@@ -12,6 +12,7 @@ from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.operate.snapshot import ServiceSnapshot
+from spotrelay.operate.start_failures import in_words
 from spotrelay.operate.status import status
 from spotrelay.operate.words import console
 from spotrelay.serving import rollout
@@ -108,7 +109,8 @@ def _stopped(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) ->
 
 def _in_words(failed: Replica) -> str:
     """What is known of it, and where more is."""
-    return f": replica {failed.id}: {failed.reason} ({console(failed)})"
+    more = f"; it {in_words(failed)}" if failed.trouble else f" ({console(failed)})"
+    return f": replica {failed.id}: {failed.reason}{more}"
 
 
 def _is_its_own_doing(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) -> bool:

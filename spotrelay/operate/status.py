@@ -12,6 +12,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
+from spotrelay.operate.start_failures import in_short, in_words
 from spotrelay.operate.words import console, duration
 from spotrelay.serving.standby_count import start_times
 
@@ -193,7 +194,10 @@ def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:
     refused = next((r for r in seen.present if r.state is ReplicaState.REQUESTED and r.launch), None)
     if refused:
         found.append(f"replica {refused.id}: {_answer(refused)}")
-    if slow := _slowest(seen):
+    if troubled := [r for r in seen.present if r.state is ReplicaState.STARTING and r.trouble]:
+        worst = max(troubled, key=lambda r: (r.is_crashing, r.id))
+        found.append(f"replica {worst.id} {in_words(worst)}")
+    elif slow := _slowest(seen):
         found.append(
             f"replica {slow.id} has been starting for {duration(_starting_s(slow, seen))}, longer than usual:"
             f" {console(slow)}"
@@ -268,7 +272,7 @@ def _state(replica: Replica) -> str:
 
 def _note(replica: Replica) -> str:
     if replica.state is ReplicaState.FAILED:
-        return replica.reason
+        return replica.reason + (f"; it {in_short(replica)}" if replica.trouble else "")
     words = []
     if replica.is_warned:
         words.append("EC2 takes it back")
@@ -277,6 +281,8 @@ def _note(replica: Replica) -> str:
     if replica.stays and replica.silent_since:
         silent = "busy" if replica.busy_since else "doesn't answer its probe"
         words.append("refuses its probe" if replica.refusals else silent)
+    if replica.state is ReplicaState.STARTING and replica.trouble:
+        words.append("crashes" if replica.is_crashing else in_short(replica))
     if replica.is_fallback:
         words.append("fallback")
     if replica.is_adopted:

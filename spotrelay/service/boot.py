@@ -4,6 +4,7 @@
     setup.sh    prepare.sh, then the file's `setup`
     run.sh      at each start: the file's `run`
     stop.sh     ends what run.sh started: see `spotrelay.service.unit`
+    crash.sh    after each end: tells why it doesn't start, see `spotrelay.service.crash`
     slot.sh     where an instance hosts several replicas: `run` for one of them, and run.sh starts it for each
     aws.sh, prepare.sh, mount.sh    see `spotrelay.service.prepare`
     host.sh     the SKYPILOT_* variables
@@ -87,9 +88,12 @@ export "${!SKYPILOT_@}" PYTHONUNBUFFERED=1
 _SLOTS = """\
 # One server for each GPU, on a port of its own; one that ends is started again, and the others serve on.
 gpus=$(nvidia-smi -L | grep -c '^GPU ')
+first=$PORT
 for ((slot = 0; slot < (gpus > 0 ? gpus : 1); slot++)); do
   while true; do
-    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/slot.sh"
+    export PORT=$((first + slot))
+    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot bash "$SPOTRELAY_DIR/slot.sh"
+    bash "$SPOTRELAY_DIR/crash.sh"
     sleep 5
   done &
 done
@@ -157,8 +161,8 @@ _GPU = """\
 # A kernel that an upgrade has installed becomes active with the next boot, perhaps without its driver.
 # An image of the user's own that has no nvidia-smi isn't judged.
 ! command -v nvidia-smi >/dev/null || spotrelay_gpus=$(nvidia-smi -L 2>&1) || {
-  echo "spotrelay: no GPU answers: $spotrelay_gpus" >&2
-  echo "spotrelay: no set-up may upgrade the kernel or the driver; else it is this instance" >&2
+  echo "$spotrelay_gpus" >&2
+  echo "spotrelay: no GPU answers: no set-up may upgrade the kernel or the driver; else it is this instance" >&2
   exit 1
 }
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spotrelay.service import crash
 from spotrelay.service.model import Service
 from spotrelay.service.prepare import CONTAINER
 
@@ -29,6 +30,8 @@ WorkingDirectory={home}
 EnvironmentFile={home}/service.env
 {setup}ExecStart=/bin/bash {home}/run.sh
 ExecStop=/bin/bash {home}/stop.sh
+# Also after a start that failed.
+ExecStopPost=/bin/bash {home}/crash.sh
 Restart=always
 RestartSec=5
 # Setup installs software and may fetch a model: initial_delay_seconds is the limit, kept by SpotRelay.
@@ -94,6 +97,7 @@ docker stop -t 5 {container} >/dev/null
 def scripts(service: Service, *, has_setup: bool) -> dict[str, str]:
     """What the unit calls beside run.sh, by its path below `HOME`."""
     found = {"once.sh": ONCE} if has_setup else {}
+    found |= {"crash.sh": crash.SCRIPT, "crash.py": crash.SERVER}
     if service.container is None:
         return found | {"stop.sh": STOP}
     on_the_host = _STOP_CONTAINER.format(stop_s=STOP_S, container=CONTAINER)

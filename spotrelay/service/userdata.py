@@ -6,8 +6,12 @@ read from Parameter Store with the instance's own role each time a script starts
 
 from __future__ import annotations
 
+import base64
+import gzip
 import io
 import re
+from collections.abc import Collection
+from dataclasses import astuple
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -48,7 +52,18 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
     `region` and `archive`, the service's files if it has any (`bundle.is_needed`), may hold
     CDK tokens: they are put in as they are, and never wrapped or escaped. The result must not be encoded
     before CDK has resolved it (use `Fn.base64`).
+
+    Scripts stand there as they are, for people to read, unless that is more than EC2 takes.
     """
+    longest = _yaml(_config(service, LONGEST_REGION, LONGEST_ARCHIVE))
+    config = _config(service, region, archive)
+    if len(longest.encode()) > MAX_BYTES:
+        tokens = {region, *astuple(archive)} - {""}
+        config["write_files"] = [_compressed(entry, tokens) for entry in config["write_files"]]
+    return _yaml(config)
+
+
+def _config(service: Service, region: str, archive: Archive) -> dict[str, list[Any]]:
     scripts = boot.scripts(service, region, archive, tuple(environment(service)))
     config: dict[str, list[Any]] = {
         # Ubuntu installs upgrades hours after a boot, and restarts what uses them: a replica, too. It has its
@@ -78,7 +93,7 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
             _file(GPU_UNIT, "0644", boot.bare(gpu.UNIT.format(name=service.name, home=HOME))),
         ]
         config["runcmd"].append(["systemctl", "enable", "--now", "--no-block", "spotrelay-gpu.service"])
-    return "#cloud-config\n" + _yaml(config)
+    return config
 
 
 def environment(service: Service) -> dict[str, str]:
@@ -102,6 +117,15 @@ def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
     }
 
 
+def _compressed(entry: dict[str, Any], tokens: Collection[str]) -> dict[str, Any]:
+    """It, compressed where that is shorter. Not what has a token in it, whose value only CDK knows."""
+    content = str(entry["content"])
+    packed = base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
+    if any(token in content for token in tokens) or len(packed) > len(content):
+        return entry
+    return {**entry, "encoding": "gz+b64", "content": packed}
+
+
 def _text(content: str) -> str:
     """As a literal block, which people can read, wherever YAML 1.1 reads that back unchanged."""
     style = DoubleQuotedScalarString if _NOT_LITERAL.search(content) else LiteralScalarString
@@ -116,4 +140,4 @@ def _yaml(config: dict[str, Any]) -> str:
     yaml.allow_unicode = True
     out = io.StringIO()
     yaml.dump(config, out)
-    return out.getvalue()
+    return "#cloud-config\n" + out.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from spotrelay.core.answers import Trouble
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -216,7 +217,7 @@ class MarkReady(_OfReplica):
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return row.to(ReplicaState.READY, now)
+        return row.to(ReplicaState.READY, now, trouble=None, is_crashing=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,18 @@ class NoteSilence(_OfReplica):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteTrouble(_OfReplica):
+    """It starts, and tells why it isn't ready; None: it no longer does."""
+
+    trouble: Trouble | None
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        words, is_crash = (self.trouble.words, self.trouble.is_crash) if self.trouble else (None, False)
+        return replace(row, trouble=words, is_crashing=is_crash)
+
+
+@dataclass(frozen=True, slots=True)
 class Fail(_Leaves):
     """It never became ready; its instance is terminated."""
 
@@ -347,7 +360,7 @@ class StandBy(_OfReplica):
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         if row.state is ReplicaState.STARTING:
-            return row.to(ReplicaState.STANDBY, now)
+            return row.to(ReplicaState.STANDBY, now, trouble=None, is_crashing=False)
         return row.to(ReplicaState.TERMINATED, now, "stands by again")
 
 
@@ -511,6 +524,7 @@ Action = (
     | NoteHealth
     | NoteMissing
     | NoteSilence
+    | NoteTrouble
     | ComeBack
     | Fail
     | End

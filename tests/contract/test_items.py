@@ -66,6 +66,8 @@ replicas = st.builds(
     refusals=st.integers(0, 2),
     busy_since=st.none() | times,
     finished=st.none() | st.floats(0, 1e15),
+    trouble=st.none() | st.text(max_size=9),
+    is_crashing=st.booleans(),
     max_price=st.none() | st.floats(0, 1000),
     min_score=st.none() | st.integers(1, 10),
     move_tried_at=st.none() | times,

@@ -18,7 +18,7 @@ from botocore.stub import Stubber
 from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
-from spotrelay.core.answers import Answers, BusyEvidence, Work
+from spotrelay.core.answers import Answers, BusyEvidence, Trouble, Work
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ReadinessProbe
@@ -63,6 +63,18 @@ def test_the_service_s_prober_is_asked(functions: Stubber, clients: Clients) -> 
     prober = FunctionProber(clients)
     found = prober.ask(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}, {"i-1"})
     assert found == Answers(frozenset({"i-2"}), frozenset({"i-1"}))
+
+
+def test_why_a_replica_is_not_ready_is_put_into_words(functions: Stubber, clients: Clients) -> None:
+    """The status that it refuses with; or that it crashes, which is told apart, and what it said last."""
+    told = {"status": {"i-1": "404 Not Found"}, "crashing": {"i-2": [3, "a\nb"]}}
+    answer = json.dumps({"answering": [], "refusing": ["i-1"], **told})
+    functions.add_response("invoke", {"StatusCode": 200, "Payload": _body(answer)})
+    found = FunctionProber(clients).ask(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"})
+    assert found.trouble == {
+        "i-1": Trouble("answers its probe with 404 Not Found"),
+        "i-2": Trouble("crashes: 3 starts have failed. It said last:\na\nb", is_crash=True),
+    }
 
 
 def test_who_serves_is_asked_what_it_has_to_do(functions: Stubber, clients: Clients) -> None:

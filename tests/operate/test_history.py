@@ -103,6 +103,21 @@ def test_a_lost_one_says_why_it_went_and_what_followed() -> None:
     assert [state for state, _ in found.entered] == ["PROVISIONING", "READY", "DRAINING", "TERMINATED"]
 
 
+def test_one_that_crashes_says_what_it_said_and_what_may_mend_it() -> None:
+    """All of it; also once it was given up."""
+    crash = "crashes: 3 starts have failed. It said last:\nTraceback\nNo module named 'vllm'"
+    starting = replica(3, ReplicaState.STARTING, trouble=crash, is_crashing=True)
+    found = explain(seen(starting), 3, None)
+    assert found
+    assert dict(found.lines)["why it isn't ready"] == crash
+    assert dict(found.lines)["what may mend it"].startswith("have setup install it")
+    found = explain(
+        seen(replace(starting, state=ReplicaState.FAILED, entered={ReplicaState.FAILED: NOW})), 3, None
+    )
+    assert found
+    assert dict(found.lines)["why it wasn't ready"] == crash
+
+
 def test_one_that_waits_says_for_what() -> None:
     """EC2 refused it, and is asked again."""
     waiting = replace(

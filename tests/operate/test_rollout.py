@@ -88,6 +88,20 @@ def test_a_version_that_was_given_up_stops_it_and_says_why() -> None:
     )
 
 
+def test_a_version_that_crashed_says_what_its_replica_said_last() -> None:
+    """And what usually mends it."""
+    crash = "crashes: 3 starts have failed. It said last:\nNo module named 'vllm'"
+    made = of(
+        version(on(1), 1),
+        replace(failed(5, "not ready"), trouble=crash),
+        rows={"backoff": Backoff(2, None, 2)},
+    )
+    assert made.stopped.startswith(
+        "version 2 was given up after 2 replicas: replica 5: not ready; it crashes: 3 starts have failed. It"
+        " said last: No module named 'vllm' (have setup install it"
+    )
+
+
 def test_failures_of_before_are_not_counted() -> None:
     """What failed before the deployment says nothing of it."""
     made = of(version(on(1), 2), version(on(2), 2), version(on(3), 2), failed(4, "not ready", at=-60))

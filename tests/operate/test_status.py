@@ -24,6 +24,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.timing import seconds
+from spotrelay.operate import start_failures
 from spotrelay.operate.losses import gaps
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.status import Judgement, status
@@ -278,6 +279,56 @@ def test_a_start_that_takes_longer_than_usual_says_where_to_look(
     others = [on(1, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 1 + before})] if before else []
     why = status(seen(late, *others)).why
     assert ("spotrelay logs chat 7 shows its console" in why) is is_slow
+
+
+CRASH = "crashes: 3 starts have failed. It said last:\nTraceback:\n  OutOfMemoryError: CUDA out of memory"
+
+
+def test_a_start_that_crashes_says_why_at_once() -> None:
+    """What it said last, what usually mends it, and where more is: before any that is slow, or refuses."""
+    crashes = starting(7, trouble=CRASH, is_crashing=True)
+    refuses = starting(8, trouble="answers its probe with 404 Not Found")
+    found = status(seen(crashes, refuses, on(1)))
+    assert (
+        "replica 7 crashes: 3 starts have failed. It said last: OutOfMemoryError: CUDA out of memory (give it"
+        " more memory (resources.accelerators, resources.memory), or a smaller model or context; spotrelay"
+        " logs chat 7 shows its console)" in found.why
+    )
+    assert {row.id: row.note for row in found.replicas} == {
+        1: "",
+        7: "crashes",
+        8: "answers its probe with 404 Not Found",
+    }
+
+
+def test_what_was_given_up_says_why_too() -> None:
+    """Beside how long it had."""
+    entered: dict[str, float] = {"REQUESTED": 0, "PROVISIONING": 1, "FAILED": 3000}
+    failed = replace(replica(7, ReplicaState.FAILED, entered=entered, trouble=CRASH), reason="not ready")
+    (row,) = status(seen(failed)).failed
+    assert row.note == (
+        "not ready; it crashes: 3 starts have failed. It said last: OutOfMemoryError: CUDA out of memory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "mends"),
+    [
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "more memory"),
+        ("OSError: [Errno 98] Address already in use", "listen on its port"),
+        ("spotrelay: no GPU answers: NVIDIA-SMI has failed", "kernel and driver"),
+        ("401 Client Error: gated repo", "token"),
+        ("spotrelay: can't read parameter /chat/x: does it exist", "token"),
+        ("run.sh: line 3: vllm: command not found", "have setup install it"),
+        ("exec: serve: not found", "have setup install it"),
+        ("ModuleNotFoundError: No module named 'vllm'", "have setup install it"),
+        ("ValueError: bad", ""),
+    ],
+)
+def test_what_usually_mends_it(said: str, mends: str) -> None:
+    """By the words that engines and shells use; nothing where they say nothing of it."""
+    found = start_failures.remedy(f"line before\n{said}")
+    assert (mends in found) if mends else not found
 
 
 def test_a_standby_that_is_prepared_takes_its_time() -> None:

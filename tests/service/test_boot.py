@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # as in test_userdata
 
-from spotrelay.service import Service, bundle, tools, user_data
+from spotrelay.service import Service, bundle, tools, user_data, userdata
 from spotrelay.service.files import Bucket, FileMount, GitRepository, MountMode
 from spotrelay.service.tools import Download
 from spotrelay.service.userdata import MAX_BYTES
 
 from .conftest import GOOD, Loader, on_cpus
-from .test_userdata import config
+from .test_userdata import config, files
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,7 +83,15 @@ STANDINS = {
 
 SCRIPTS = {
     *("prepare.sh", "setup.sh", "run.sh", "mount.sh", "aws.sh", "host.sh", "once.sh", "stop.sh", "slot.sh"),
-    *("task/shell.sh", "task/main.sh", "task/setup.sh", "task/run.sh", "task/stop.sh", "console.sh"),
+    *(
+        "task/shell.sh",
+        "task/main.sh",
+        "task/setup.sh",
+        "task/run.sh",
+        "task/stop.sh",
+        "console.sh",
+        "crash.sh",
+    ),
 }
 
 
@@ -241,11 +250,11 @@ def test_skyserves_fields_bring_its_shell_in_any_words(service: Loader, tmp_path
 
 
 def test_who_needs_nothing_gets_nothing(service: Loader) -> None:
-    """A file in our words without any of it has its script, what stops it, and what copies its words."""
+    """A file in our words without any of it has its script, and what looks after that."""
     paths = {entry["path"] for entry in config(user_data(service(GOOD), "eu-west-1"))["write_files"]}
     assert {Path(path).name for path in paths} == {
-        "service.env", "run.sh", "stop.sh", "spotrelay.service", "console.sh", "spotrelay-console.service",
-        "spotrelay.conf",
+        "service.env", "run.sh", "stop.sh", "crash.sh", "crash.py", "spotrelay.service",
+        "console.sh", "spotrelay-console.service", "spotrelay.conf",
     }  # fmt: skip
 
 
@@ -560,7 +569,7 @@ def test_a_service_of_gpus_starts_only_with_one(instance: Instance, sky: Any) ->
     instance.boot(sky("echo runs"))
     done = instance.run("run.sh")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no GPU answers: Driver/library version mismatch" in done.stderr
+    assert done.stderr.startswith("Driver/library version mismatch\nspotrelay: no GPU answers: ")
     (instance.root / "bin" / "nvidia-smi").rename(instance.root / "nvidia-smi")
     assert instance.run("run.sh", PATH=instance.without("nvidia-smi")).stdout == "runs\n", "an own image"
     (instance.root / "nvidia-smi").rename(instance.root / "bin" / "nvidia-smi")
@@ -721,7 +730,29 @@ def test_scripts_that_are_too_long_come_with_the_files(instance: Instance, sky: 
 def test_a_file_whose_scripts_are_too_long_puts_them_there_by_itself(service: Loader) -> None:
     """16 KiB are EC2's limit, and nobody need know it."""
     assert not service(GOOD).scripts_in_bundle
-    assert service(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200).scripts_in_bundle
+    lines = "".join(f"  echo {hashlib.sha256(bytes([n % 256, n // 256])).hexdigest()}\n" for n in range(400))
+    assert service(GOOD + "setup: |\n" + lines).scripts_in_bundle
+
+
+def test_scripts_are_compressed_before_that(service: Loader) -> None:
+    """It is the same on an instance, and people see less of it in user data."""
+    long = service(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
+    text = user_data(long, "eu-west-1")
+    assert not long.scripts_in_bundle
+    assert len(text.encode()) < MAX_BYTES
+    assert "0123456789" not in text
+    found, short = files(text), files(user_data(service(GOOD), "eu-west-1"))
+    assert (found["stop.sh"], found["setup.sh"].count("0123456789")) == (short["stop.sh"], 1200)
+
+
+def test_what_has_a_token_in_it_stays_for_cdk(service: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed, nobody would put the region in."""
+    found = service(GOOD + "secrets: {KEY: /chat/key}\n")
+    monkeypatch.setattr(userdata, "MAX_BYTES", 1000)
+    text = user_data(found, "${Token[AWS.Region.12]}")
+    entries = {Path(entry["path"]).name: entry for entry in yaml.safe_load(text)["write_files"]}
+    assert "encoding" in entries["stop.sh"]
+    assert "--region '${Token[AWS.Region.12]}'" in entries["run.sh"]["content"]
 
 
 def test_a_file_says_what_its_instances_get(service: Loader, tmp_path: Path) -> None:

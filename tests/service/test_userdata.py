@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import shlex
 import shutil
@@ -37,6 +39,9 @@ def config(text: str) -> dict[str, Any]:
     """The cloud-config as cloud-init reads it: with PyYAML, so as YAML 1.1."""
     assert text.startswith("#cloud-config\n")
     loaded: dict[str, Any] = yaml.safe_load(text)
+    for entry in loaded["write_files"]:
+        if entry.get("encoding") == "gz+b64":
+            entry["content"] = gzip.decompress(base64.b64decode(entry["content"])).decode()
     return loaded
 
 
@@ -88,6 +93,8 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
         "/opt/spotrelay/run.sh": "0755",
         "/opt/spotrelay/once.sh": "0755",
         "/opt/spotrelay/stop.sh": "0755",
+        "/opt/spotrelay/crash.sh": "0755",
+        "/opt/spotrelay/crash.py": "0755",
         "/etc/systemd/system/spotrelay.service": "0644",
         "/opt/spotrelay/console.sh": "0755",
         "/etc/systemd/system/spotrelay-console.service": "0644",

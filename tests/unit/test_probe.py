@@ -321,7 +321,38 @@ def test_an_error_is_a_refusal_unless_it_is_about_load(serve: Serve, answer: byt
     """An error, or a connection that is closed without a word. What is only slow refuses nothing."""
     event = {"post_data": {"max_tokens": 1}, "timeout_s": ENOUGH_S}
     said = probe.handler({"urls": {"i-1": serve(says(answer))}, **event}, object())
-    assert said == {"answering": ["i-1"] * (answer == GOOD), "refusing": ["i-1"] * is_refusal}
+    assert {"answering": said["answering"], "refusing": said["refusing"]} == {
+        "answering": ["i-1"] * (answer == GOOD),
+        "refusing": ["i-1"] * is_refusal,
+    }
+
+
+CRASH = b"HTTP/1.0 503 Service Unavailable\r\nSpotRelay-Crash: 3\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\n\r\n{}", {"status": {"i-1": "404 Not Found"}}),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401 No\x1b[2J\x07\r\n\r\n",
+            {"status": {"i-1": "401 No [2J"}},
+        ),
+        (b"HTTP/1.1 500 " + b"x" * 1000 + b"\r\n\r\n", {"status": {"i-1": "500 " + "x" * 76}}),
+        (CRASH + b"a\x1b]0;b\nlast \xff\r\n", {"crashing": {"i-1": [3, "a ]0;b\nlast \ufffd"]}}),
+        (CRASH + b"1" * 2000 + b"2", {"crashing": {"i-1": [3, "1" * 999 + "2"]}}),
+        (CRASH, {"crashing": {"i-1": [3, ""]}}),
+        (CRASH.replace(b": 3", b": 99999"), {}),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\nSpotRelay-Crash: 3", {}),
+        (b"HTTP/1.1 200 OK\r\nSpotRelay-Crash: 3\r\n\r\n", {}),
+        (b"", {}),
+    ],
+)
+def test_why_it_is_not_ready_is_heard(serve: Serve, answer: bytes, told: dict[str, Any]) -> None:
+    """The status that it refuses with, or what its instance tells of a crash: short, and harmless to read."""
+    event = {"post_data": {"max_tokens": 1}, "timeout_s": ENOUGH_S}
+    said = probe.handler({"urls": {"i-1": serve(says(answer))}, **event}, object())
+    assert {kind: said[kind] for kind in said.keys() - {"answering", "refusing"}} == told
 
 
 def test_who_is_silent_or_not_there_at_all(listen: Listen) -> None:

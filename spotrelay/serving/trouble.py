@@ -1,0 +1,20 @@
+"""Replicas that start, and tell why they aren't ready: for who looks, and for the alarm of a crash loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from spotrelay.core.answers import Answers
+from spotrelay.core.replica import Replica
+from spotrelay.serving.actions import NoteTrouble
+
+
+def told(starting: Iterable[Replica], answers: Answers, now: datetime) -> list[NoteTrouble]:
+    """Note what has changed of that. Who says nothing is as it was: a server that ended is started again."""
+    noted = (
+        NoteTrouble(r, answers.trouble.get(r.instance_id or ""))
+        for r in starting
+        if r.instance_id in answers.trouble or r.instance_id in answers.answering
+    )
+    return [note for note in noted if note.after(note.replica, now) != note.replica]

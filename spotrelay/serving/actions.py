@@ -360,7 +360,7 @@ class StandBy(_OfReplica):
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         if row.state is ReplicaState.STARTING:
-            return row.to(ReplicaState.STANDBY, now, trouble=None, is_crashing=False)
+            return row.to(ReplicaState.STANDBY, now)
         return row.to(ReplicaState.TERMINATED, now, "stands by again")
 
 

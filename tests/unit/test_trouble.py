@@ -13,6 +13,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe
 from spotrelay.memory import World
 from spotrelay.serving import trouble
+from spotrelay.serving.actions import MarkReady
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 from tests.unit.worlds import active, in_rotation, settle, world_of
@@ -44,6 +45,12 @@ def test_what_is_over_is_taken_back(answers: Answers) -> None:
     after = note.after(CRASHES, NOW)
     assert not after.is_crashing
     assert after.trouble in (None, "answers its probe with 404")
+
+
+def test_what_is_ready_has_none() -> None:
+    """Also where it came in unasked, because the prober failed."""
+    after = MarkReady(CRASHES).after(CRASHES, NOW)
+    assert (after.trouble, after.is_crashing) == (None, False)
 
 
 @pytest.fixture

@@ -141,6 +141,9 @@ class Replica:
     """Since when it has been silent and proved to be busy."""
     finished: float | None = None
     """How many requests it had answered, by its own count, when it was last silent."""
+    resume_s: float | None = None
+    """What the last resume of its standby's instance took until it was ready; of one that wasn't resumed yet,
+    what its service's others took."""
     trouble: str | None = None
     """Why it isn't ready yet, by its own account; for people."""
     is_crashing: bool = False

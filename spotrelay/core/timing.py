@@ -160,15 +160,16 @@ RETRY_RESTING_S = 300.0
 there may be a new survey, or a new version with other pools."""
 
 STANDBY_RESUME_S = 60.0
-"""What a standby takes from its start to its first answer, about."""
+"""What a standby takes from its start to its first answer, about, until its service's own resumes tell."""
 
 STANDBY_GAIN_S = 30.0
 """By so much must a standby come sooner than what starts cold to be worth its disk. Its own time varies by as
-much: it is about a minute, and late after `STANDBY_SLOW_S`."""
+much: see `STANDBY_SLOW`."""
 
-STANDBY_SLOW_S = 90.0
-"""A standby that was resumed so long ago and isn't ready doesn't count as coming: the next one is resumed, or
-a fallback launched. A resume takes about a minute; EC2's warning leaves two, less the drain."""
+STANDBY_SLOW = 1.5
+"""A standby that takes so many times as long as resumes take doesn't count as coming: the next one is
+resumed, or a fallback launched. That is a minute and a half where they take a minute. An engine that loads
+for four minutes each time is no reason for a second start each time."""
 
 STANDBY_RETRY_S = 30.0
 """After EC2 refused to start a standby: asking again costs nothing, and others are asked meanwhile."""

@@ -162,7 +162,7 @@ _GPU = """\
 # An image of the user's own that has no nvidia-smi isn't judged.
 ! command -v nvidia-smi >/dev/null || spotrelay_gpus=$(nvidia-smi -L 2>&1) || {
   echo "$spotrelay_gpus" >&2
-  echo "spotrelay: no GPU answers: no set-up may upgrade the kernel or the driver; else it is this instance" >&2
+  echo "spotrelay: no GPU answers: has set-up upgraded the kernel or the driver? Else it is this instance" >&2
   exit 1
 }
 """

@@ -217,7 +217,10 @@ class MarkReady(_OfReplica):
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return row.to(ReplicaState.READY, now, trouble=None, is_crashing=False)
+        resume_s, began = row.resume_s, row.entered.get(ReplicaState.PROVISIONING)
+        if row.is_standby and began and ReplicaState.READY not in row.entered:
+            resume_s = (now - began).total_seconds()
+        return row.to(ReplicaState.READY, now, resume_s=resume_s, trouble=None, is_crashing=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
+from statistics import median
 
 from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
@@ -145,7 +146,7 @@ def _of_replica(
             successor = _replacement(spec, row, action, next(ids), port, now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
-            created = (_resumed(action, next(ids), now),)
+            created = (_resumed(action, rows, next(ids), now),)
         elif isinstance(action, StandBy) and row.state.is_ended:
             created = (_standing_by(action.replica, next(ids), now),)
     if any(action.writes for action in actions):
@@ -192,12 +193,14 @@ def _replacement(
     )
 
 
-def _resumed(action: Resume, id_: int, now: datetime) -> Replica:
-    """The fallback that a standby becomes."""
+def _resumed(action: Resume, rows: Rows, id_: int, now: datetime) -> Replica:
+    """The fallback that a standby becomes. One that never was one is expected to take as long as others."""
+    known = [r.resume_s for r in rows.replicas.values() if r.is_standby and r.resume_s is not None]
     return replace(
         _with_instance_of(action.replica, id_, ReplicaState.PROVISIONING, now),
         reason=action.reason,
         is_fallback=True,
+        resume_s=action.replica.resume_s or (median(known) if known else None),
         launch=f"resumed: {action.replica} stood by in {action.replica.offering}",
     )
 
@@ -228,6 +231,7 @@ def _with_instance_of(other: Replica, id_: int, state: ReplicaState, now: dateti
         port=other.port,
         purchase_option=other.purchase_option,
         is_standby=True,
+        resume_s=other.resume_s,
         # Whoever still holds a row of this ID, of before the table was lost, has another revision.
         revision=int(now.timestamp()),
     )

@@ -73,7 +73,8 @@ def is_late(replica: Replica, now: datetime) -> bool:
     if not (replica.is_standby and replica.state in _RISING):
         return False
     started = replica.entered[ReplicaState.PROVISIONING]
-    return replica.retry_at is not None or now - started > seconds(timing.STANDBY_SLOW_S)
+    resume_s = max(replica.resume_s or 0, timing.STANDBY_RESUME_S)
+    return replica.retry_at is not None or now - started > seconds(timing.STANDBY_SLOW * resume_s)
 
 
 def is_asleep(replica: Replica, instance: Instance) -> bool:

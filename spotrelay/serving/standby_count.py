@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
+from statistics import median
 
 from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
@@ -50,6 +51,10 @@ FAILED_TO_RISE, FAILED_TO_STAY = 0.02, 0.01
 costs as much, about: 2 to 4 %."""
 
 
+RESUMES_LEAST = 3
+"""So many resumes tell what one takes: fewer may be an accident, and would take every standby away."""
+
+
 @dataclass(frozen=True, slots=True)
 class StandbyCount:
     """So many standbys pay."""
@@ -67,8 +72,9 @@ def derive(spec: ServiceSettings, rows: Rows, ended: Sequence[Replica]) -> Stand
     # What ended between the two queries is in both, and the later row is true.
     record = ({**rows.replicas, **{r.id: r for r in ended}}).values()
     starts = start_times(record)
-    if starts and _needs_none(spec, starts):
-        return StandbyCount(0, f"{_shown_starts(starts)}, and up to {fitting_s(spec):.0f} need no standby")
+    fits_s = fitting_s(spec, usual_resume_s(record))
+    if starts and _needs_none(spec, starts, fits_s):
+        return StandbyCount(0, f"{_shown_starts(starts)}, and up to {fits_s:.0f} need no standby")
     start_s = _usual(starts) if starts else spec.initial_delay_s
     why = [f"{_shown_starts(starts)}, the warning leaves {left_s(spec):.0f}"]
     count, reason = _lost_together(spec, _losses(record), start_s, at_risk)
@@ -103,15 +109,24 @@ def left_s(spec: ServiceSettings) -> float:
     return 0.0 if spec.on_warning is OnWarning.LEAVE else max(rotation.serves_on_s(spec), 0.0)
 
 
-def fitting_s(spec: ServiceSettings) -> float:
+def fitting_s(spec: ServiceSettings, resume_s: float) -> float:
     """The longest start that needs no standby: one would come no sooner, or too little to count."""
-    return max(left_s(spec), timing.STANDBY_RESUME_S) + timing.STANDBY_GAIN_S
+    return max(left_s(spec), resume_s) + timing.STANDBY_GAIN_S
 
 
-def _needs_none(spec: ServiceSettings, starts: Sequence[float]) -> bool:
+def usual_resume_s(record: Iterable[Replica]) -> float:
+    """What a resume takes, by those of the record that became ready."""
+    resumed = [r for r in record if r.is_fallback and r.resume_s and ReplicaState.READY in r.entered]
+    if len(resumed) < RESUMES_LEAST:
+        return timing.STANDBY_RESUME_S
+    latest = sorted(resumed, key=lambda r: r.entered[ReplicaState.READY])[-STARTS:]
+    return median(r.resume_s or 0.0 for r in latest)
+
+
+def _needs_none(spec: ServiceSettings, starts: Sequence[float], fits_s: float) -> bool:
     """Whether starts fit: all of them where there are standbys, nearly all where there are none."""
     longest_s = max(starts) if spec.standby else _usual(starts)
-    return longest_s <= fitting_s(spec)
+    return longest_s <= fits_s
 
 
 def _usual(starts: Sequence[float]) -> float:

@@ -66,6 +66,7 @@ replicas = st.builds(
     refusals=st.integers(0, 2),
     busy_since=st.none() | times,
     finished=st.none() | st.floats(0, 1e15),
+    resume_s=st.none() | st.floats(0, 7200),
     trouble=st.none() | st.text(max_size=9),
     is_crashing=st.booleans(),
     max_price=st.none() | st.floats(0, 1000),

@@ -19,11 +19,11 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
+from spotrelay.serving import projection, strength
 from spotrelay.serving import standby as standbys
-from spotrelay.serving import strength
-from spotrelay.serving.actions import StartInstance
+from spotrelay.serving.actions import MarkReady, Resume, StartInstance
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, seen_of
+from tests.unit.cases import NOW, a_replica, rows_of, seen_of
 from tests.unit.worlds import (
     Troubled,
     active,
@@ -43,6 +43,8 @@ SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 STANDBY = ReplicaState.STANDBY
 ENDED = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 PROBE = ReadinessProbe("/ready", {})
+SLOW_S = timing.STANDBY_SLOW * timing.STANDBY_RESUME_S
+"""Of a service that has resumed none before."""
 
 
 def spec_of(standby: int = 2, replicas: int = 2, **facts: Any) -> ServiceSpec:
@@ -340,9 +342,57 @@ def test_a_slow_one_is_followed_by_another() -> None:
     controller.handle(reclaim(world, first))
     settle(world, controller, 3)
     assert len(resumed(world)) == 1
-    world.clock.advance(timing.STANDBY_SLOW_S)
+    world.clock.advance(SLOW_S)
     settle(world, controller, 1)
     assert len(resumed(world)) == 2
+
+
+@pytest.mark.parametrize(
+    ("own_s", "others_s", "expected_s"),
+    [(None, [], None), (None, [100, 200, 900], 200), (50, [100, 200, 900], 50)],
+)
+def test_what_was_never_resumed_is_expected_to_take_what_others_took(
+    own_s: float | None, others_s: list[float], expected_s: float | None
+) -> None:
+    """Its own last resume counts, then those of the service's others."""
+    standby = a_replica(9, STANDBY, is_standby=True, resume_s=own_s)
+    others = [a_replica(n, STANDBY, is_standby=True, resume_s=s) for n, s in enumerate(others_s, 10)]
+    cold = a_replica(1, ReplicaState.READY, resume_s=5000)
+    known = rows_of(standby, cold, *others)
+    (delta,) = projection.deltas("demo", spec_of(), known, [Resume(standby, "missing")], NOW)
+    (heir,) = delta.create
+    assert heir.resume_s == expected_s
+
+
+@pytest.mark.parametrize(("resume_s", "late_after_s"), [(None, 90), (20, 90), (60, 90), (240, 360)])
+def test_late_is_half_as_long_again(resume_s: float | None, late_after_s: float) -> None:
+    """As a minute, at least: one quick resume makes the next one late no sooner."""
+    for more_s, is_late in ((0, False), (1, True)):
+        replica = a_replica(
+            1,
+            ReplicaState.PROVISIONING,
+            late_after_s + more_s,
+            is_standby=True,
+            is_fallback=True,
+            resume_s=resume_s,
+        )
+        assert standbys.is_late(replica, NOW) is is_late
+
+
+def test_what_a_resume_took_goes_with_the_instance() -> None:
+    """From its start to ready the first time; not what it took to come back, and not a cold start."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 3)
+    (fallback,) = resumed(world)
+    assert fallback.resume_s
+    again = MarkReady(fallback.to(ReplicaState.DRAINING, NOW).to(ReplicaState.STARTING, NOW))
+    assert again.after(again.replica, NOW + seconds(900)).resume_s == fallback.resume_s
+    world.fleet.capacity.clear()
+    settle(world, controller, 60)
+    assert {r.instance_id: r.resume_s for r in standing_by(world)}[fallback.instance_id] == fallback.resume_s
+    assert {r.resume_s for r in active(world)} == {None}
 
 
 def test_a_start_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
@@ -591,7 +641,7 @@ def test_a_slow_one_is_no_reason_for_a_fallback_that_nobody_wants(facts: dict[st
     world.prober.silent = {instance_of(r) for r in standing_by(world)}
     controller.handle(reclaim(world, active(world)[0]))
     assert len(resumed(world)) == 1
-    world.clock.advance(timing.STANDBY_SLOW_S + 1)
+    world.clock.advance(SLOW_S + 1)
     settle(world, controller, 3)
     assert [r.is_standby for r in active(world) if r.is_fallback] == [True]
 
@@ -732,7 +782,7 @@ def test_one_that_is_late_is_not_sent_back_for_a_cold_one_that_does_not_serve() 
     """It may come the next moment: which of the two goes is decided once one serves."""
     rising: dict[str, Any] = {"purchase_option": ON_DEMAND, "is_fallback": True}
     cold = a_replica(3, ReplicaState.STARTING, 9, **rising)
-    late = a_replica(4, ReplicaState.PROVISIONING, timing.STANDBY_SLOW_S + 1, is_standby=True, **rising)
+    late = a_replica(4, ReplicaState.PROVISIONING, SLOW_S + 1, is_standby=True, **rising)
     assert strength._idle_fallbacks([cold, late], 1, [], NOW) == []
     serving = replace(cold, state=ReplicaState.READY, entered={**cold.entered, ReplicaState.READY: NOW})
     assert strength._idle_fallbacks([serving, late], 1, [], NOW) == [late]

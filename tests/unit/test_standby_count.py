@@ -114,6 +114,17 @@ def test_starts_that_fit_need_none(facts: dict[str, Any], longest_s: float) -> N
     assert "up to 100 need no standby" in derive(auto(), losses((0, 1), start_s=80)).reason
 
 
+def test_what_resumes_take_decides_what_a_standby_is_worth() -> None:
+    """Where a standby takes 200 s, a start of 230 s needs none; the latest twenty count, by their middle."""
+    slow = [replace(r, resume_s=200.0 if r.id < 1011 else 9.0) for r in resumed(20)]
+    assert count(auto(), [*losses((0, 2), start_s=230), *slow]) == 0
+    assert count(auto(), [*losses((0, 2), start_s=231), *slow]) == 3
+    never = [replace(r, entered={ReplicaState.REQUESTED: NOW}) for r in slow]
+    assert count(auto(), [*losses((0, 2), start_s=101), *never]) == 3, "none of them got ready"
+    few = slow[: standby_count.RESUMES_LEAST - 1]
+    assert count(auto(), [*losses((0, 2), start_s=101), *few]) == 3, "one or two may be an accident"
+
+
 def test_replicas_that_are_there_show_their_starts() -> None:
     """A new service has no history, and knows its first starts all the same."""
     ready = replace(lost(1, 0, 60), state=ReplicaState.READY, warned_at=None)

@@ -11,12 +11,11 @@ from spotrelay.core.answers import Answers, Trouble
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe
-from spotrelay.memory import World
 from spotrelay.serving import trouble
 from spotrelay.serving.actions import MarkReady
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
-from tests.unit.worlds import active, in_rotation, settle, world_of
+from tests.unit.worlds import Troubled, active, in_rotation, settle, world_of
 
 CRASH = Trouble("crashes: said last:\nno GPU", is_crash=True)
 STARTS = a_replica(1, ReplicaState.STARTING)
@@ -54,12 +53,12 @@ def test_what_is_ready_has_none() -> None:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> Troubled:
     """Three replicas that are asked before they come in."""
     return world_of(replace(demo_spec(), readiness_probe=ReadinessProbe("/v1", {"max_tokens": 1})))
 
 
-def test_a_crash_is_counted_while_it_lasts_and_forgotten_once_ready(world: World) -> None:
+def test_a_crash_is_counted_while_it_lasts_and_forgotten_once_ready(world: Troubled) -> None:
     """In each tick, for the alarm; what became ready says nothing more, and nothing is ended for it."""
     controller = Controller(world.ports())
     first = f"i-{1:017x}"
@@ -79,7 +78,7 @@ def test_a_crash_is_counted_while_it_lasts_and_forgotten_once_ready(world: World
     assert {(r.state, r.trouble, r.is_crashing) for r in active(world)} == {(ReplicaState.READY, None, False)}
 
 
-def test_one_that_was_given_up_keeps_its_words(world: World) -> None:
+def test_one_that_was_given_up_keeps_its_words(world: Troubled) -> None:
     """They are why it failed, for who asks later."""
     controller = Controller(world.ports())
     first = f"i-{1:017x}"

@@ -135,8 +135,9 @@ TIMEOUT_S = 60.0
 MIN_READY_S = 600.0
 """A replica that was ready for less isn't replaced on a recommendation: docs/service-file.md."""
 
-STANDBY_SLOW_S = 90.0
-"""A standby that was resumed so long ago, and isn't ready, is no reason not to resume another."""
+STANDBY_RESUME_S, STANDBY_SLOW = 60.0, 1.5
+"""A standby that was resumed so many times as long ago as its last resume took, a minute at least, and isn't
+ready, is no reason not to resume another."""
 
 STANDBY_TRIES = 2
 """So many resumes in a row that EC2 refused: then another standby is prepared in its place."""

@@ -66,7 +66,8 @@ def is_coming(row: Replica, now: float) -> bool:
     is_rising = row.state in RISING_STATES and row.is_standby and row.is_fallback
     if not is_rising or row.retry_at is not None:
         return False
-    return now <= time_of(row.entered[ReplicaState.PROVISIONING]) + limits.STANDBY_SLOW_S
+    slow_s = limits.STANDBY_SLOW * max(row.resume_s or 0, limits.STANDBY_RESUME_S)
+    return now <= time_of(row.entered[ReplicaState.PROVISIONING]) + slow_s
 
 
 def is_late(row: Replica, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,15 @@ from tests.e2e.starts.conftest import STARTS, Command
 pytestmark = pytest.mark.slow
 
 
+def _tells(stand: Stand) -> bool:
+    return any(r.is_crashing for r in stand.watch.look().present)
+
+
 @pytest.mark.parametrize("name", STARTS)
 def test_a_start_that_fails_is_told(operator: Operator, spotrelay: Command, name: str) -> None:
     """Long before it is given up: what it said last, what mends it, where more is; and nothing is ended."""
     start, stand = STARTS[name], Stand(operator, name)
-    stand.eventually(lambda: any(r.is_crashing for r in stand.watch.look().present), f"{name} tells")
+    stand.eventually(partial(_tells, stand), f"{name} tells")
     replica = next(r for r in stand.watch.look().present if r.is_crashing)
     assert replica.state is ReplicaState.STARTING
 
@@ -49,7 +54,7 @@ def test_a_deployment_tells_it(operator: Operator, spotrelay: Command, files: Pa
     """Each of them, while it waits and when it gives up waiting: with the words and the remedy."""
     for name in STARTS:
         stand = Stand(operator, name)
-        stand.eventually(lambda s=stand: any(r.is_crashing for r in s.watch.look().present), f"{name} tells")
+        stand.eventually(partial(_tells, stand), f"{name} tells")
     code, out, err = spotrelay("up", str(files), "--timeout", "1m")
     assert code == 1, err
     for name, start in STARTS.items():

@@ -82,6 +82,12 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
             f"vllm=={old[1]} installs the newest transformers, which it can't use from 5 on: add"
             " 'transformers<5'",
         )
+    if service.may_have_standbys and _VLLM.search(text):
+        yield (
+            ("spotrelay", "standby"),
+            "vllm loads for three to five minutes at each start, also when a standby is resumed, and a warned"
+            " replica serves on for less than two: then one is missing. Keep one more than you need",
+        )
     if service.container and service.has_nvidia and service.disk.size_gib < LEAST_CONTAINER_GIB:
         yield (
             ("resources", "disk_size"),

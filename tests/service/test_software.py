@@ -79,6 +79,14 @@ def test_a_container_needs_room_for_its_image_twice(service: Loader) -> None:
     assert said(on_cpus(inside)) == {}
 
 
+def test_a_standby_of_an_engine_comes_after_the_warning_is_over(service: Loader) -> None:
+    """Who keeps one for vLLM learns what it doesn't bridge; a server that starts at once needs no words."""
+    kept = replace(service(GOOD), standby=1, run="vllm serve m", idle_timeout_s=300)
+    assert "three to five minutes" in said(kept)["spotrelay.standby"]
+    assert said(replace(kept, standby=0)) == {}
+    assert said(replace(kept, run="serve")) == {}
+
+
 @pytest.mark.parametrize("name", ["llama3", "sdxl", "demo"])
 def test_no_example_has_anything_to_be_told_of(name: str) -> None:
     """They are what a reader copies."""

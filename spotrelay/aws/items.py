@@ -594,7 +594,7 @@ def _request_item(request: ScaleRequest) -> dict[str, Any]:
     }
 
 
-_OF_LOAD = ("rising_since", "falling_since")
+_OF_LOAD = ("rising_since", "falling_since", "unknown_since")
 
 
 def _request_of(stored: Any) -> ScaleRequest | None:

@@ -182,4 +182,6 @@ def _footer(one: Status) -> list[str]:
         f"Cooling{pools} pools: {dry or 'none'}.",
         f"Alarms: {', '.join(one.alarms) or 'none'}.",
     ]
+    if one.load_unknown:
+        lines.append(f"Load: {one.load_unknown}")
     return [*lines, *(f"Not read: {words}" for words in one.missing)]

@@ -34,6 +34,8 @@ class ScaleRequest:
     """Since when the load has been asking for more than `replicas`."""
     falling_since: datetime | None = None
     """Since when it has been asking for fewer."""
+    unknown_since: datetime | None = None
+    """Since when something serves, and not all of the load that it is to go by can be measured."""
 
     def counts(self, now: datetime) -> bool:
         """Whether it isn't over."""

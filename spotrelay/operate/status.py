@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from spotrelay.core.desired import Source
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
@@ -21,6 +22,9 @@ RECENT = timedelta(hours=24)
 
 FAILURES_SHOWN = timedelta(hours=1)
 """A replica that failed longer ago isn't shown any more, only counted: what runs is what matters."""
+
+LOAD_UNKNOWN = timedelta(minutes=10)
+"""A first datum, and the minute for which it isn't complete, take less."""
 
 FAILURES_MOST = 3
 """Failures that are shown one by one, the newest. A version that doesn't start fails again and again, each
@@ -98,6 +102,8 @@ class Status:
     """Eligible for Spot; None: nobody has surveyed yet."""
     alarms: tuple[str, ...]
     """Those that ring."""
+    load_unknown: str
+    """That the load can't be measured by which the number of replicas goes; empty while it can."""
     missing: tuple[str, ...]
     """What couldn't be read, and why."""
 
@@ -154,7 +160,19 @@ def status(seen: ServiceSnapshot) -> Status:
         cooling=tuple(f"{pool} until {c.until:%H:%M} ({c.reason})" for pool, c in seen.cooling),
         pools=len(survey.pools) if survey else None,
         alarms=tuple(alarm.name for alarm in seen.alarms if alarm.state is AlarmState.ALARM),
+        load_unknown=_load_unknown(seen),
         missing=tuple(f"{part}: {words}" for part, words in seen.missing.items()),
+    )
+
+
+def _load_unknown(seen: ServiceSnapshot) -> str:
+    request = seen.rows.requests.get(Source.LOAD)
+    since = request.unknown_since if request and seen.spec and seen.spec.scaling else None
+    if since is None or seen.at - since < LOAD_UNKNOWN:
+        return ""
+    return (
+        f"not all of its load is known since {since:%H:%M}: the number of replicas may rise and doesn't fall."
+        f" Does what measures it run on the replicas? spotrelay logs {seen.service} ID shows their consoles"
     )
 
 

@@ -36,9 +36,16 @@ def decide(
     Raises:
         zoneinfo.ZoneInfoNotFoundError: see `Scaling.bounds`.
     """
+    asked = [*_asked_for(scaling, load, serving)]
+    unknown_since = (before.unknown_since or now) if serving and None in asked else None
+    return replace(_decided(scaling, before, asked, now), unknown_since=unknown_since)
+
+
+def _decided(
+    scaling: Scaling, before: ScaleRequest, asked: Sequence[int | None], now: datetime
+) -> ScaleRequest:
     bounds = scaling.bounds(now)
     held = replace(before, replicas=bounds.clip(before.replicas))
-    asked = [*_asked_for(scaling, load, serving)]
     known = [number for number in asked if number is not None]
     wanted = bounds.clip(max(known, default=0))
     if wanted > held.replicas:

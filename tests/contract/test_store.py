@@ -642,6 +642,7 @@ def test_the_load_s_number_comes_back_as_noted(store: Store) -> None:
         ScaleRequest(4, None),
         ScaleRequest(4, None, rising_since=NOW),
         ScaleRequest(0, None, falling_since=NOW + seconds(0.5)),
+        ScaleRequest(2, None, unknown_since=NOW + seconds(0.5)),
     ):
         store.note_request("demo", Source.LOAD, load)
         assert store.read("demo", ()).requests == {Source.LOAD: load, Source.OPERATOR: ASKED}

@@ -23,6 +23,7 @@ from spotrelay.core.pools import (
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Rows
+from spotrelay.core.scaling import Scaling
 from spotrelay.core.timing import seconds
 from spotrelay.operate import start_failures
 from spotrelay.operate.losses import gaps
@@ -279,6 +280,17 @@ def test_a_start_that_takes_longer_than_usual_says_where_to_look(
     others = [on(1, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 1 + before})] if before else []
     why = status(seen(late, *others)).why
     assert ("spotrelay logs chat 7 shows its console" in why) is is_slow
+
+
+@pytest.mark.parametrize(("minutes", "is_told"), [(9, False), (10, True)])
+def test_a_load_that_nobody_can_measure_is_told(minutes: float, is_told: bool) -> None:
+    """After ten minutes, of a service that goes by it: the number stays, and somebody must know why."""
+    request = ScaleRequest(3, None, unknown_since=NOW - timedelta(minutes=minutes))
+    rows = {"requests": {Source.LOAD: request}}
+    scaled = replace(SPEC, scaling=Scaling(min_replicas=1, max_replicas=4, target_qps_per_replica=1))
+    found = status(seen(on(1), on(2), on(3), rows=rows, spec=scaled)).load_unknown
+    assert found.startswith("not all of its load is known since 00:50") is is_told
+    assert status(seen(on(1), on(2), on(3), rows=rows)).load_unknown == ""
 
 
 CRASH = "crashes: 3 starts have failed. It said last:\nTraceback:\n  OutOfMemoryError: CUDA out of memory"

@@ -96,6 +96,16 @@ def test_from_none_to_some_at_once() -> None:
     assert decide(scaling, held(0), Load(0.0), (), NOW) == held(0)
 
 
+def test_since_when_the_load_is_unknown_is_kept() -> None:
+    """While something serves that should be measured; what is known again, or of nobody, is forgotten."""
+    found = decide(QPS, held(5), Load(), ("g5.xlarge",), NOW)
+    assert found == held(5, unknown_since=NOW)
+    assert decide(QPS, found, Load(), ("g5.xlarge",), NOW + seconds(60)) == found
+    assert decide(QPS, found, Load(10.0), ("g5.xlarge",), NOW).unknown_since is None
+    assert decide(QPS, found, Load(), (), NOW).unknown_since is None
+    assert decide(QPS, held(5), Load(10.0, is_rate_partial=True), ("g5.xlarge",), NOW).unknown_since == NOW
+
+
 def test_nothing_known_holds() -> None:
     """Neither up nor down; who waited to go waits anew, who waited to come goes on waiting."""
     long_ago = NOW - seconds(1e6)
@@ -188,7 +198,8 @@ def test_who_does_not_tell_its_requests_has_at_least_none() -> None:
     assert after(STREAMS, 3, Load(ongoing=8.0), serving=TWO) == 1
     assert after(STREAMS, 3, Load(), serving=TWO) == 3
     waited = held(3, falling_since=NOW - seconds(1e6))
-    assert decide(STREAMS, waited, Load(ongoing=8.0, is_ongoing_partial=True), TWO, NOW) == held(3)
+    found = decide(STREAMS, waited, Load(ongoing=8.0, is_ongoing_partial=True), TWO, NOW)
+    assert found == held(3, unknown_since=NOW)
 
 
 def test_requests_of_no_replica_say_nothing() -> None:

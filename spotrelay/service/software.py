@@ -70,6 +70,13 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
                 f" keeps it for {service.idle_timeout_s}: now and then a client gets 502. Add"
                 f" {server.option} {keeps_s}",
             )
+    if re.search(r"\bllama-server\b", service.run):
+        # Seen in tests/engine: CPPHTTPLIB_KEEPALIVE_TIMEOUT_SECOND (ggml-org/llama.cpp#7694).
+        yield (
+            ("run",),
+            "llama-server closes an idle connection after 5 s, which no option of it changes: now and then a"
+            " client gets 502. Let clients repeat such a request, as OpenAI's do by themselves",
+        )
     if (found := _GENERATES.search(text)) and service.idle_timeout_s < LONG_ANSWER_S:
         yield (
             ("spotrelay", "idle_timeout_seconds"),

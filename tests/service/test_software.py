@@ -46,6 +46,11 @@ def test_a_server_that_closes_idle_connections_sooner_is_told(service: Loader, r
     assert bool(told) == bool(option)
 
 
+def test_a_server_that_cannot_be_told_otherwise_is_told_too(service: Loader) -> None:
+    """Its clients can."""
+    assert "repeat such a request" in said(replace(service(GOOD), run="exec llama-server -m x"))["run"]
+
+
 def test_an_answer_that_is_not_streamed_needs_time(service: Loader) -> None:
     """A language model's server with the default of 120 seconds; one with 300, or another server, is fine."""
     chat = replace(service(GOOD), run="vllm serve x")

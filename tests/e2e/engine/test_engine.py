@@ -1,0 +1,144 @@
+"""Replicas of a real engine come and go under OpenAI's own client: nobody gets an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from tests.e2e.faults.bench import Bench
+from tests.e2e.stand import WITHIN_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(8 * WITHIN_S)]
+
+HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "hello"}]
+
+LONGEST = 1500
+"""Tokens: half a second where a processor is free. Short and long ones are asked for."""
+
+CLIENTS = 6
+
+
+class Users:
+    """Each with a client of its own: some stream, some don't, and some go away in the middle."""
+
+    def __init__(self, bench: Bench, retries: int) -> None:
+        self.answers: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self._client = openai.OpenAI(
+            base_url=f"{bench.cloud.endpoint}/v1",
+            api_key="none",
+            max_retries=retries,
+            timeout=WITHIN_S,
+            default_headers={"Host": bench.operator.deployment.hosts["engine"]},
+        )
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(n,)) for n in range(CLIENTS)]
+
+    def _ask(self, number: int) -> None:
+        drawn = random.Random(number)  # noqa: S311 - a load, no secret
+        while not self._stop.is_set():
+            kind = ("whole", "streamed", "left")[number % 3]
+            try:
+                self._one(kind, drawn.randrange(1, LONGEST))
+            except Exception as error:  # noqa: BLE001 - whatever a user would have seen
+                self.errors.append(f"{kind}: {error!r}")
+            else:
+                self.answers[kind] += 1
+
+    def _one(self, kind: str, tokens: int) -> None:
+        create, more = self._client.chat.completions.create, {"ignore_eos": True}
+        if kind == "whole":
+            said = create(model="tiny", messages=HELLO, max_tokens=tokens, extra_body=more)
+            assert said.choices[0].finish_reason == "length"
+            return
+        pieces = create(model="tiny", messages=HELLO, max_tokens=tokens, extra_body=more, stream=True)
+        ends = []
+        for count, piece in enumerate(pieces):
+            ends.append(piece.choices[0].finish_reason)
+            if kind == "left" and count > 3:
+                pieces.close()
+                return
+        assert ends[-1] == "length"
+
+    def until(self, more: int) -> None:
+        """Wait for so many more answers of each kind."""
+        goal = self.answers.copy()
+        deadline = time.monotonic() + WITHIN_S
+        while any(self.answers[kind] < goal[kind] + more for kind in ("whole", "streamed", "left")):
+            assert time.monotonic() < deadline, (self.answers, self.errors[:5])
+            time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        self.until(2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(WITHIN_S)
+
+
+@contextmanager
+def used(bench: Bench, retries: int) -> Iterator[Users]:
+    """Somebody uses the service meanwhile. Fails if anybody got an error."""
+    with Users(bench, retries) as users:
+        yield users
+        users.until(5)
+    assert users.errors == [], "\n".join(map(str, _failed(bench)))
+
+
+def _failed(bench: Bench) -> list[Mapping[str, Any]]:
+    """What the load balancer's own log has of requests that failed."""
+    elb = bench.operator.session.client("elbv2")
+    (group,) = elb.describe_target_groups(TargetGroupArns=[bench.spec.target_group_arn])["TargetGroups"]
+    (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
+    requests = bench.cloud.requests(front["LoadBalancerName"])
+    return [r for r in requests if r["error"] or r["status"] >= 500][-5:]
+
+
+def replaced(engine: Bench, first: list[int]) -> None:
+    """Wait until three others serve; those that EC2 takes may still be there."""
+    engine.watch.until(
+        lambda seen: sum(r.stays and r.id not in first for r in seen.ready) == 3, "three others", WITHIN_S
+    )
+
+
+@pytest.mark.parametrize("retries", [0, openai.DEFAULT_MAX_RETRIES])
+def test_every_replica_is_taken_away_and_nobody_notices(engine: Bench, retries: int) -> None:
+    """Warned one after the other, each is replaced by a start of the engine; also without a second try."""
+    with used(engine, retries) as users:
+        first = [r.id for r in engine.watch.look().ready]
+        for id_ in first:
+            replica = engine.watch.look().replicas[id_]
+            engine.warn(replica)
+            users.until(3)
+        replaced(engine, first)
+
+
+def test_all_of_them_at_once(engine: Bench) -> None:
+    """They serve on until others are ready: the engine takes seconds to load."""
+    with used(engine, 0):
+        first = engine.watch.look().ready
+        for replica in first:
+            engine.warn(replica)
+        replaced(engine, [r.id for r in first])
+
+
+def test_a_roll_out_cuts_no_answer(engine: Bench) -> None:
+    """Each leaves the rotation first, finishes, and is told to stop then."""
+    with used(engine, 0):
+        engine.change(replicas=2)
+        engine.settled()
+        engine.change(replicas=3)
+        engine.settled()

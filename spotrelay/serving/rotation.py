@@ -134,12 +134,12 @@ def last_there(replicas: Collection[Replica]) -> list[Replica]:
     """
     if any(r.stays for r in replicas):
         return []
-    serving_on = [r for r in replicas if r.warned_at and may_serve_on(r)]
-    serving = [(r.warned_at, r.id, r) for r in serving_on if r.warned_at and r.serves]
+    serving_on = [(r.warned_at, r.id, r) for r in replicas if r.warned_at and may_serve_on(r)]
+    serving = [one for one in serving_on if one[2].serves]
     if not serving:
-        return serving_on
+        return [replica for _, _, replica in serving_on]
     until, _, last = max(serving)
-    return [last, *(r for r in serving_on if not r.serves and r.warned_at and r.warned_at > until)]
+    return [last, *(r for at, _, r in serving_on if at > until and not r.serves)]
 
 
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Collection[int] = ()) -> set[int]:

@@ -359,6 +359,17 @@ def test_a_lost_warning_is_found(others: int, kind: type) -> None:
     assert [type(a) for a in rest] == ([] if others == 2 else [Request])
 
 
+def test_one_that_is_found_warned_is_not_put_back_into_rotation() -> None:
+    """What becomes of it its warning decides; that its health turned is for the next tick to note."""
+    rows = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]
+    health = {1: TargetState.DRAINING, 2: TargetState.HEALTHY, 3: TargetState.HEALTHY}
+    found = decide(*rows, instances=[an_instance(r.id) for r in rows], health=health, warned=[1])
+    assert [type(a) for a in found if a.about and a.about.id == 1] == [Drain, Replace]
+    health[1] = TargetState.UNHEALTHY
+    found = decide(*rows, instances=[an_instance(r.id) for r in rows], health=health, warned=[1])
+    assert [type(a) for a in found if a.about and a.about.id == 1] == [Drain, Replace]
+
+
 def test_those_that_are_found_warned_together_do_not_rely_on_each_other() -> None:
     """Neither on those whose row says it already, nor on one whose instance is gone."""
     rows = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]

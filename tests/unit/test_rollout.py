@@ -489,6 +489,10 @@ def test_what_does_not_answer_has_not_proved_itself() -> None:
     assert rollout.proven(spec_of(version=1), looping) == 1
     assert rollout.proven(spec, rows_of(), old(1)) == 1
     assert rollout.proven(spec, rows_of()) == 2
+    ill = rows_of(
+        old(1, unhealthy_since=NOW), new(4), backoff=Backoff(timing.CRASH_LOOP_FAILURES, NOW, version=2)
+    )
+    assert rollout.proven(spec, ill) == 2, "the deployed one serves, and nothing else answers"
 
 
 def test_what_waits_is_launched_with_what_it_was_requested_for_or_what_served_since() -> None:

@@ -190,6 +190,9 @@ def test_each_version_has_its_own_port_and_probe() -> None:
     assert rollout.of_version(spec_of(readiness_probe=None), known, 1).readiness_probe is None
     assert rollout.port_of(spec_of(), rows_of(old(1, port=None)), 1) is None
     assert rollout.port_of(spec_of(), rows_of(old(1)), 1) == 8081
+    unknown = rollout.of_version(spec_of(), rows_of(old(1)), 1)
+    assert unknown.port == 8081, "without its document it listens where its rows say"
+    assert rollout.of_version(spec_of(), rows_of(old(1, port=None)), 1).port == 9000, "or where all do"
     assert rollout.ports(spec_of(), rows_of(old(1, port=None), new(2, port=None))) == {"i-2": 9000}
 
 
@@ -294,6 +297,8 @@ def test_one_goes_back_to_what_serves() -> None:
     assert rollout.before(third, rows_of(old(1), earlier=earlier)) == Rollback(3, 1, 8081)
     assert rollout.before(third, rows_of(earlier=earlier)) == Rollback(3, 2, 9000)
     assert rollout.before(third, rows_of()) is None
+    taken_back = spec_of(version=1)
+    assert rollout.before(taken_back, rows_of(earlier=earlier)) is None, "what is newer isn't before it"
 
 
 def test_a_taken_back_deployment_is_taken_back_from_replicas_too() -> None:

@@ -26,7 +26,7 @@ def end(*_):
     print("answered", flush=True)
     os._exit(0)
 signal.signal(signal.SIGTERM, end)
-where, name = os.path.split(sys.argv[0])
+where, name = os.path.split(os.path.abspath(sys.argv[0]))
 print("serves", name, *sys.argv[1:], "of", os.path.dirname(where), flush=True)
 while True:
     signal.pause()
@@ -36,16 +36,18 @@ while True:
 PIP = """\
 [ "$1" = install ] || exit 0
 [ -n "$VIRTUAL_ENV$CONDA_PREFIX" ] || { echo "externally-managed-environment" >&2; exit 1; }
-for package in "${@:2}"; do case $package in -*) ;; *)
+for package in "${@:2}"; do case $package in -* | pip) ;; *)
   cp "$ENGINE" "${VIRTUAL_ENV:-$CONDA_PREFIX}/bin/${package%%[=<>[]*}" ;;
 esac; done
 """
 
 # A Python of an environment: `-m` of a package is the program that stands for it.
-PYTHON = """\
-case $1 in
-  -m) name=${2%%.*}; exec "$(dirname "$0")/$name" "${@:2}" ;;
-  *) exec python3 "$@" ;;
+PYTHON = f"""\
+[ "$1" != -u ] || shift
+case "$1 $2" in
+  "-m pip") exec "$(dirname "$0")/pip" "${{@:3}}" ;;
+  "-m "*) name=${{2%%.*}}; exec "$(dirname "$0")/$name" "${{@:2}}" ;;
+  *) exec {sys.executable} "$@" ;;
 esac
 """
 
@@ -62,7 +64,7 @@ case "$1 $2" in
     at=.venv
     for argument in "${@:2}"; do case $argument in -* | 3.*) ;; *) at=$argument ;; esac; done
     mkdir -p "$at/bin"; at=$(cd "$at" && pwd)
-    cp "$PIP_OF_ALL" "$at/bin/pip"; cp "$PYTHON_OF_ALL" "$at/bin/python"
+    for of in "" 3; do cp "$PIP_OF_ALL" "$at/bin/pip$of"; cp "$PYTHON_OF_ALL" "$at/bin/python$of"; done
     echo "export VIRTUAL_ENV=$at PATH=$at/bin:\\$PATH" > "$at/bin/activate" ;;
   "run "*) exec "${@:2}" ;;
 esac
@@ -165,6 +167,108 @@ PAIRS = (
         f"vllm serve 1 of {OURS}",
         INSTALL,
         {"sub/x": ""},
+    ),
+    Pair("unbuffered", "python -u -m vllm.server --port 1", f"vllm vllm.server --port 1 of {OURS}", INSTALL),
+    Pair("python3", "python3 -m vllm.server", f"vllm vllm.server of {OURS}", "pip3 install vllm"),
+    Pair("python-m-pip", "vllm serve m", f"vllm serve m of {OURS}", "python -m pip install -U pip vllm"),
+    Pair(
+        "torchrun",
+        "torchrun --nproc 2 serve.py",
+        f"torchrun --nproc 2 serve.py of {OURS}",
+        "pip install torchrun",
+    ),
+    Pair(
+        "web-server",
+        "uvicorn main:app --port 1",
+        f"uvicorn main:app --port 1 of {OURS}",
+        "pip install uvicorn[standard]",
+    ),
+    Pair("own-script", "cd src\npython app.py", "app.py of sky_workdir", None, {"src/app.py": ENGINE}),
+    Pair(
+        "requirements",
+        "python src/app.py --port 1",
+        "app.py --port 1 of sky_workdir",
+        "pip install -r requirements.txt",
+        {"src/app.py": ENGINE, "requirements.txt": "vllm"},
+    ),
+    Pair(
+        "written-by-setup",
+        "python ~/app/src/app.py",
+        "app.py of app",
+        f"mkdir -p ~/app/src\ncat > ~/app/src/app.py <<'EOF'\n{ENGINE}EOF",
+    ),
+    Pair(
+        "cloned-by-setup",
+        "cd ~/repo/src && exec ./serve.py",
+        "serve.py of repo",
+        "[ -d ~/repo ] || cp -r ~/sky_workdir/repo ~/repo\nchmod +x ~/repo/src/serve.py",
+        {"repo/src/serve.py": ENGINE},
+    ),
+    Pair(
+        "own-virtual-environment",
+        ". ~/env/bin/activate\nvllm serve m",
+        "vllm serve m of env",
+        "uv venv ~/env --python 3.11\n. ~/env/bin/activate\npip install vllm",
+    ),
+    Pair(
+        "conda-shell-hook",
+        'eval "$(conda shell.bash hook)"\nconda activate serve\nvllm serve m',
+        "vllm serve m of conda/envs/serve",
+        "conda create -n serve -y\nconda activate serve\npip install vllm",
+    ),
+    Pair(
+        "controller-and-worker",
+        "vllm controller &\nsleep 0.1\nvllm worker &\nsleep 0.1\nvllm serve m",
+        f"vllm serve m of {OURS}",
+        INSTALL,
+    ),
+    Pair(
+        "waited-for-in-the-end",
+        "vllm serve m &\npid=$!\nuntil kill -0 $pid; do sleep 0.1; done\nwait $pid",
+        f"vllm serve m of {OURS}",
+        INSTALL,
+    ),
+    Pair("bash-c", "bash -c 'vllm serve m'", f"vllm serve m of {OURS}", INSTALL),
+    Pair("env-first", "env A=1 nice vllm serve m", f"vllm serve m of {OURS}", INSTALL),
+    Pair(
+        "strict",
+        "set -euo pipefail\nvllm serve ${MODEL:-m}",
+        f"vllm serve m of {OURS}",
+        "set -euo pipefail\npip install vllm",
+    ),
+    Pair("as-root", "vllm serve m", f"vllm serve m of {OURS}", f"sudo true\n{INSTALL}"),
+    Pair(
+        "looks-first",
+        "nvidia-smi\nulimit -n 4096\necho $SKYPILOT_SERVE_REPLICA_ID\nvllm serve m",
+        f"vllm serve m of {OURS}",
+        f"nvidia-smi\nwhich python pip\n{INSTALL}",
+    ),
+    Pair(
+        "on-its-path",
+        'export PATH="$HOME/.local/bin:$PATH"\nvllm serve m',
+        "vllm serve m of .local",
+        'mkdir -p ~/.local/bin\ncp "$ENGINE" ~/.local/bin/vllm',
+    ),
+    Pair("in-a-subshell", "(cd /tmp && vllm serve m)", f"vllm serve m of {OURS}", INSTALL),
+    Pair("group-and-log", "{ vllm serve m; } 2>&1 | tee ~/log", f"vllm serve m of {OURS}", INSTALL),
+    Pair(
+        "tried-again-by-itself",
+        "while true; do vllm serve m; sleep 1; done",
+        f"vllm serve m of {OURS}",
+        INSTALL,
+    ),
+    Pair(
+        "by-a-makefile",
+        "make serve",
+        f"vllm serve m of {OURS}",
+        INSTALL,
+        {"Makefile": "serve:\n\tvllm serve m\n"},
+    ),
+    Pair(
+        "by-name-of-an-interpreter",
+        "~/sky-user-env/bin/python -m vllm.server",
+        f"vllm vllm.server of {OURS}",
+        "uv pip install --python ~/sky-user-env/bin/python vllm",
     ),
     Pair(
         "function-and-trap",

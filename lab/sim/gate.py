@@ -131,6 +131,8 @@ class Invocation(Task):
         """The time of the last answer about warnings."""
         self.override: Override | None = None
         """What an operator says, if it is an override's."""
+        self.is_minutes = False
+        """Whether it is a tick of the schedule's, or an operator's: these ask those that serve."""
         self.held_back: list[tuple[str, str]] = []
         """What it says that it holds back until an override lets it go on, and why."""
         self.row_writes: dict[str, float] = {}

@@ -16,7 +16,7 @@ from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult
 from spotrelay.core.rows import Backoff, Changes, Rollback
 from spotrelay.events.ticks import Tick
-from spotrelay.serving import rollout
+from spotrelay.operate import rollback
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -190,7 +190,7 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
 def _roll_back(world: SimWorld, service: str) -> None:
     """An operator gives the deployed version up, as `spotrelay rollback` does."""
     spec = world.services.valid(service, world.scheduler.now)
-    back = rollout.before(spec, world.memory.load(service)) if spec else None
+    back = rollback.before(spec, world.memory.load(service)) if spec else None
     if back is None:
         return  # the command refuses that
     world.say(f"** an operator rolls back from version {back.version} to {back.to}")

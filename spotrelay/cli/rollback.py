@@ -53,9 +53,9 @@ def give_up(plane: ControlPlane, spec: ServiceSpec) -> str:
         CommandError: none is known.
         PortError: the table can't be asked.
     """
-    from spotrelay.serving import rollout
+    from spotrelay.operate import rollback
 
-    back = rollout.before(spec, plane.store.load(spec.service))
+    back = rollback.before(spec, plane.store.load(spec.service))
     if back is None:
         raise CommandError(
             f"no version of {spec.service} before {spec.version} is known: deploy an earlier service file"

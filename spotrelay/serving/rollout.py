@@ -9,13 +9,13 @@ back, and so does an operator (`Rollback`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.core import desired, timing
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rollback, Rows
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
@@ -299,14 +299,3 @@ def earlier_kept(kept: ServiceSpec | None, deployed: ServiceSpec, rows: Rows) ->
     in_use = {r.version for r in rows.replicas.values()} | ({rows.rollback.to} if rows.rollback else set())
     before = max((version for version in known if version < deployed.version), default=None)
     return {v: doc for v, doc in known.items() if v != deployed.version and (v in in_use or v == before)}
-
-
-def before(spec: ServiceSpec, rows: Rows) -> Rollback | None:
-    """What an operator can go back to: the newest earlier version that serves, else the one before.
-
-    None: nothing is known of any earlier one.
-    """
-    serving = {r.version for r in rows.replicas.values() if r.stays and 0 < r.version < spec.version}
-    known: Collection[int] = serving or {version for version in rows.earlier if version < spec.version}
-    to = max(known, default=None)
-    return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to) or spec.port)

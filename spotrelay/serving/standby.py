@@ -175,7 +175,7 @@ def _is_to_be_had(replica: Replica, now: datetime) -> bool:
 
 def _drains(replica: Replica) -> bool:
     """Whether it has served, left the rotation to stand by again, and its instance isn't stopped yet."""
-    is_leaving = replica.state is ReplicaState.DRAINING and replica.is_standby and replica.is_fallback
+    is_leaving = replica.state is ReplicaState.DRAINING and replica.is_standby
     return is_leaving and _is_well(replica) and ReplicaState.READY in replica.entered
 
 

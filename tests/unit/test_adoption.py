@@ -16,7 +16,7 @@ from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
 from spotrelay.memory import EPOCH
-from spotrelay.operate import adoption
+from spotrelay.operate import adoption, rollback
 from spotrelay.operate.adoption import NotAdoptableError
 from spotrelay.serving import rollout, supersede
 from tests.examples import demo_spec, on_demand_pool, spot_pool
@@ -268,7 +268,7 @@ def test_what_was_to_be_replaced_is_no_version_to_go_back_to() -> None:
     spec = spec_of()
     world = world_of(spec)
     adopt(world, spec, with_old(world, spec, SPOT, SPOT, SPOT), is_to_be_replaced=True)
-    assert rollout.before(spec, rows(world)) is None
+    assert rollback.before(spec, rows(world)) is None
 
 
 INSTANCE = Instance("i-1", InstanceState.RUNNING, SPOT, EPOCH)

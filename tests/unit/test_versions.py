@@ -15,6 +15,7 @@ from spotrelay.core.rows import Backoff, Rollback
 from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryRouter
+from spotrelay.operate import rollback
 from spotrelay.serving import projection, reconcile, rollout
 from spotrelay.serving.actions import Action, Drain, End, GiveUp, GoWithout, Launch, MarkReady, Replace
 from spotrelay.serving.supersede import UNHEALTHY
@@ -294,11 +295,11 @@ def test_one_goes_back_to_what_serves() -> None:
     """Of two versions that failed one after the other the one before them serves still."""
     third = spec_of(version=3)
     earlier = {1: BEFORE, 2: spec_of()}
-    assert rollout.before(third, rows_of(old(1), earlier=earlier)) == Rollback(3, 1, 8081)
-    assert rollout.before(third, rows_of(earlier=earlier)) == Rollback(3, 2, 9000)
-    assert rollout.before(third, rows_of()) is None
+    assert rollback.before(third, rows_of(old(1), earlier=earlier)) == Rollback(3, 1, 8081)
+    assert rollback.before(third, rows_of(earlier=earlier)) == Rollback(3, 2, 9000)
+    assert rollback.before(third, rows_of()) is None
     taken_back = spec_of(version=1)
-    assert rollout.before(taken_back, rows_of(earlier=earlier)) is None, "what is newer isn't before it"
+    assert rollback.before(taken_back, rows_of(earlier=earlier)) is None, "what is newer isn't before it"
 
 
 def test_a_taken_back_deployment_is_taken_back_from_replicas_too() -> None:

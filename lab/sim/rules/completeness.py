@@ -14,7 +14,7 @@ from lab.sim.rules.availability import check_came_back, is_unsure
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
-from lab.sim.rules.invocation_view import InvocationView, stays_in
+from lab.sim.rules.invocation_view import InvocationView, answers, stays_in
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
 from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
@@ -66,8 +66,22 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     if is_warned and not row.is_warned:
         return "its warning isn't recorded"
     if row.state is ReplicaState.READY:
-        return view.unnoted_health(row) or _overdue_while_warned(view, spec, row)
+        found = view.unnoted_health(row) or _overdue_while_warned(view, spec, row)
+        return found or _overdue_in_vain(view, spec, row)
     return _overdue_while_warned(view, spec, row) or _overdue_while_rising(view, spec, row, instance)
+
+
+def _overdue_in_vain(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
+    """The same for one that doesn't answer, while the one that it came in place of does."""
+    before = view.rows.replicas.get(row.replaces or 0)
+    if before is None or before.replaced_by != row.id or spec.on_update is OnUpdate.BLUE_GREEN:
+        return ""
+    is_pair = row.is_counted and before.is_counted and not (row.is_fallback or before.is_fallback)
+    is_known = before.stays and stays_in(before, view.now) and answers(view, before)
+    since, target = row.unhealthy_since, view.target(row)
+    is_ill = since is not None and target not in (TargetState.HEALTHY, TargetState.UNAVAILABLE)
+    is_long = since is not None and view.is_over(since, limits.UNHEALTHY_S)
+    return f"replica {before.id} serves in its place" if is_pair and is_known and is_ill and is_long else ""
 
 
 def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:

@@ -191,7 +191,8 @@ class MetricChecker:
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
-            if is_looping(rows.backoff, spec.version):
+            is_told = any(r.is_crashing and r.state.is_active for r in rows.replicas.values())
+            if is_told or is_looping(rows.backoff, spec.version):
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
             if has_stopped_short(spec, rows):
                 bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)

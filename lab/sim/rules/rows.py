@@ -168,9 +168,13 @@ def _is_excused(view: InvocationView, old: Replica, now: float) -> bool:
 
 
 def check_silence_noted(view: InvocationView) -> None:
-    """A tick asked replicas that serve: does each row say what it answered?"""
+    """A tick asked replicas that serve, once a minute all of them: does each row say what it answered?"""
     for row in view.unchanged_rows():
-        if not row.stays or row.instance_id not in view.invocation.probed:
+        if not row.stays:
+            continue
+        if row.instance_id not in view.invocation.probed:
+            if _is_to_be_asked(view, row):
+                view.report(Rule.TICK_COMPLETE, f"{row} serves, and wasn't asked")
             continue
         if _is_excused(view, row, view.checker.scheduler.now + SKEW_S):
             view.report(Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}")
@@ -179,6 +183,17 @@ def check_silence_noted(view: InvocationView) -> None:
         is_right = is_silent is (row.silent_since is not None)
         if not is_right or (is_refusal and row.refusals < limits.REFUSALS):
             view.report(Rule.TICK_COMPLETE, f"{row} was asked, and its row says {_silence(row)}")
+
+
+def _is_to_be_asked(view: InvocationView, row: Replica) -> bool:
+    """Whether a minute's tick asks one that serves if it still answers its readiness probe."""
+    spec, instance = view.spec, view.instance_of(row)
+    if spec is None or spec.readiness_probe is None or row.version != spec.version or row.is_adopted:
+        return False
+    is_replaced = spec.readiness_probe.failure_threshold_s is not None
+    is_there = instance is not None and instance.state is InstanceState.RUNNING and bool(instance.address)
+    is_warned = row.instance_id in view.invocation.warned
+    return view.invocation.is_minutes and is_replaced and is_there and not is_warned
 
 
 def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:

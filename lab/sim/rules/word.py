@@ -20,6 +20,15 @@ def given(body: str) -> Override | None:
     return tick.override if tick.kind is TickKind.OVERRIDE else None
 
 
+def is_minutes(body: str) -> bool:
+    """Whether it is no tick that another has announced."""
+    try:
+        tick = parse_tick(body)
+    except MalformedTickError:
+        return False
+    return tick.kind in (TickKind.TICK, TickKind.OVERRIDE) and tick.due is None
+
+
 def of_replica(row: Replica) -> str:
     """What is held back where EC2 doesn't show a replica's instance."""
     return f"replica {row.id} is kept"

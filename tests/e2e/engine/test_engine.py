@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -107,7 +107,7 @@ def _failed(bench: Bench) -> list[Mapping[str, Any]]:
     return [r for r in requests if r["error"] or r["status"] >= 500][-5:]
 
 
-def replaced(engine: Bench, first: list[int]) -> None:
+def replaced(engine: Bench, first: Sequence[int]) -> None:
     """Wait until three others serve; those that EC2 takes may still be there."""
     engine.watch.until(
         lambda seen: sum(r.stays and r.id not in first for r in seen.ready) == 3, "three others", WITHIN_S

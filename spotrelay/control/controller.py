@@ -100,7 +100,7 @@ class Controller:
         holder = ports.new_id()
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
             if override:  # nobody says it again
-                ports.ticker.schedule_override(service, override, timing.OVERRIDE_AGAIN_S)
+                self._give_again(service, override)
             return
         done = _Round()
         try:
@@ -236,10 +236,18 @@ class Controller:
         override = holding.override if holding.let_go else None
         if override and not outcome.is_won and not outcome.troubles:
             # As after a tick that is at work: nobody says it again.
-            again, delay_s = self._ports.ticker.schedule_override, timing.OVERRIDE_AGAIN_S
-            outcome.attempt("override", lambda: again(service, override, delay_s))
+            outcome.attempt("override", lambda: self._give_again(service, override))
         elif not (override and outcome.troubles):
             self._note_held(service, holding)
+
+    def _give_again(self, service: str, override: Override) -> None:
+        """Have an override come again, unless it has often enough."""
+        if override.tries >= timing.OVERRIDE_TRIES:
+            self._reporting.never_heard(service, override)
+            return
+        again = replace(override, tries=override.tries + 1)
+        first_s, most_s = timing.OVERRIDE_AGAIN_S, timing.OVERRIDE_AGAIN_MAX_S
+        self._ports.ticker.schedule_override(service, again, timing.backoff_s(again.tries, first_s, most_s))
 
     def _note_held(self, service: str, holding: Holding) -> None:
         """Put on record what is held back, if that has changed, and say what became of an override."""

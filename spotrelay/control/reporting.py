@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import chain, groupby
 
 from spotrelay.core.desired import ScaleRequest
+from spotrelay.core.held import Override
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
@@ -104,6 +105,17 @@ class Reporting:
                 given_for=sorted(one.what for one in given.held),
                 remedy=f"look again: spotrelay override {service}",
             )
+
+    def never_heard(self, service: str, override: Override) -> None:
+        """Say that an override met another tick each time, and doesn't come again."""
+        self.telemetry.record(
+            "override_lapsed",
+            service=service,
+            why="another tick was at work each time",
+            given_at=override.given_at,
+            given_for=sorted(one.what for one in override.held),
+            remedy=f"give it again: spotrelay override {service}",
+        )
 
     def standbys(self, service: str, before: int, wanted: StandbyCount) -> None:
         """Say that another number of standbys pays, and why."""

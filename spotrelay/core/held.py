@@ -7,7 +7,7 @@ as soon as somebody else, or another reason, is held back, they are other texts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -50,6 +50,8 @@ class Override:
     """What they were shown. A command of before 2026-11-24 doesn't say: then it is nothing."""
     given_at: datetime | None = None
     """When they gave it; it tells one override from another. None: of such a command."""
+    tries: int = field(default=0, compare=False)
+    """How often it found another tick at work, or was overtaken."""
 
 
 @dataclass(frozen=True, slots=True)

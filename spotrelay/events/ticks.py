@@ -51,12 +51,15 @@ class Tick:
             held = sorted(self.override.held, key=lambda held: held.what)
             body["given_at"] = self.override.given_at.isoformat()
             body["held"] = [one.to_values() for one in held]
+        if self.override.tries:
+            body["tries"] = self.override.tries
         return json.dumps(body)
 
 
 # {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00", "kind": "tick"}; due may be null, and due
 #  and kind missing; of an override also
 #  {"given_at": "2026-11-24T07:00:00+00:00", "held": [{"what": "…", "why": "…", "then": "…", "since": "…"}]}
+#  and, once it has come again, "tries"
 # {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
 # {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
 #  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
@@ -93,7 +96,8 @@ def parse_tick(body: str) -> Tick:
 
 def _override(message: dict[str, Any]) -> Override:
     """What an override is given for. One of before 2026-11-24 doesn't say it."""
+    tries = int(message.get("tries", 0))
     if "held" not in message:
-        return Override()
+        return Override(tries=tries)
     held = frozenset(HeldBack.of(values) for values in message["held"])
-    return Override(held, aware(message["given_at"]))
+    return Override(held, aware(message["given_at"]), tries)

@@ -84,3 +84,8 @@ def test_an_override_comes_again_while_another_tick_is_at_work() -> None:
     controller.tick("demo", override=given)
     assert world.calls == ["store.acquire"] * 2 + ["ticker.schedule_override"]
     assert world.ticker.overrides == [("demo", given, timing.OVERRIDE_AGAIN_S)]
+    for _ in range(2 * timing.OVERRIDE_TRIES):
+        controller.tick("demo", override=world.ticker.overrides[-1][1])
+    delays = [delay_s for _, _, delay_s in world.ticker.overrides]
+    assert delays == [5, 10, 20, 40, 60, 60], "not for ever: each message may be delivered twice"
+    assert "another tick" in str(recorded(world, "override_lapsed")[0]["why"])

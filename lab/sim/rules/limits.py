@@ -142,6 +142,9 @@ ready, is no reason not to resume another."""
 STANDBY_TRIES = 2
 """So many resumes in a row that EC2 refused: then another standby is prepared in its place."""
 
+OVERRIDE_TRIES = 6
+"""So often an operator's override comes again, where another tick is at work: then it is given again."""
+
 AGAIN_S = 10.0
 """An instance that should have been started or stopped by then is started or stopped again."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -204,7 +204,8 @@ class MessageChecker:
             is_free = any(c.call is Call.ACQUIRE and c.answer is True for c in records)
             done = (Call.LOAD, Call.GET, Call.RELEASE)
             # A tick comes again by the schedule; an operator's override doesn't.
-            repeated = [message] if message.kind == "override" else []
+            is_repeated = message.kind == "override" and message.tries < limits.OVERRIDE_TRIES
+            repeated = [replace(message, tries=message.tries + 1)] if is_repeated else []
             sent = [c.about for c in records if c.call is Call.SCHEDULE]
             is_left = calls == [Call.ACQUIRE, *(Call.SCHEDULE for _ in repeated)]
             is_left = is_left and [_TickMessage.of(a[0]) for a in sent if isinstance(a, tuple)] == repeated
@@ -419,6 +420,8 @@ class _TickMessage:
     """What an override is given for."""
     is_announced: bool = False
     """Whether another tick asked for it."""
+    tries: int = 0
+    """How often an override has found another tick at work."""
 
     @classmethod
     def of(cls, body: str) -> _TickMessage:
@@ -432,7 +435,8 @@ class _TickMessage:
                 return cls(kind, detail["name"].rpartition("/")[2])
             case _:
                 given_for, due = json.dumps(message.get("held")), message.get("due")
-                return cls(message["kind"], message["service"], given_for, is_announced=due is not None)
+                tries, is_announced = message.get("tries", 0), due is not None
+                return cls(message["kind"], message["service"], given_for, is_announced, tries)
 
 
 def _removals(records: Sequence[CallRecord]) -> list[object]:

@@ -98,7 +98,7 @@ def used(bench: Bench, retries: int) -> Iterator[Users]:
     assert users.errors == [], "\n".join(map(str, _failed(bench)))
 
 
-def _failed(bench: Bench) -> list[Mapping[str, Any]]:
+def _failed(bench: Bench) -> Sequence[Mapping[str, Any]]:
     """What the load balancer's own log has of requests that failed."""
     elb = bench.operator.session.client("elbv2")
     (group,) = elb.describe_target_groups(TargetGroupArns=[bench.spec.target_group_arn])["TargetGroups"]

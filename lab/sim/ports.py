@@ -245,6 +245,8 @@ class SimProber:
     gate: CallGate
     scheduler: Scheduler
     cloud: SimCloud
+    is_told: bool
+    """Whether instances tell of servers that never start."""
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
         """See `ports.Prober.ask`."""
@@ -257,7 +259,7 @@ class SimProber:
             refusing = frozenset(i.id for i in instances if i.refuses_probe(now))
             silent = (i for i in instances if i.id in serving and i.id not in answering | refusing)
             work = {i.id: work for i in silent if (work := i.work(now))} if spec.busy else {}
-            trouble = {i.id: told for i in instances if (told := i.trouble(now))}
+            trouble = {i.id: told for i in instances if self.is_told and (told := i.trouble(now))}
             return Answers(answering, refusing, work, trouble)
 
         found = self.gate(Call.PROBE, list(addresses), answers, partly=lambda: answers(2))

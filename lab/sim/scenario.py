@@ -27,6 +27,9 @@ CLUSTER_S = 6.0
 PER_MINUTE = 0.7
 """Misfortunes per minute of a long run: as many as in a short one, with time to recover in between."""
 
+TOLD_SHARE = 0.4
+"""Of the runs in which instances tell of servers that never start."""
+
 ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
 TYPES = ("g5.xlarge", "g6.xlarge")
 
@@ -190,6 +193,11 @@ class Scenario:
     """Which versions EC2 refuses to launch."""
     sharing: Sharing = field(default_factory=Sharing)
     """How many replicas instances host."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether instances tell of servers that never start: those without Python don't."""
+        return Random(f"{self.seed}-tells").random() < TOLD_SHARE  # noqa: S311 - to be repeated
 
     @property
     def is_never_removed(self) -> bool:

@@ -242,12 +242,12 @@ class Controller:
 
     def _give_again(self, service: str, override: Override) -> None:
         """Have an override come again, unless it has often enough."""
-        if override.tries >= timing.OVERRIDE_TRIES:
+        if override.tries >= len(timing.OVERRIDE_AGAIN_S):
             self._reporting.never_heard(service, override)
             return
         again = replace(override, tries=override.tries + 1)
-        first_s, most_s = timing.OVERRIDE_AGAIN_S, timing.OVERRIDE_AGAIN_MAX_S
-        self._ports.ticker.schedule_override(service, again, timing.backoff_s(again.tries, first_s, most_s))
+        delay_s = timing.OVERRIDE_AGAIN_S[override.tries]
+        self._ports.ticker.schedule_override(service, again, delay_s)
 
     def _note_held(self, service: str, holding: Holding) -> None:
         """Put on record what is held back, if that has changed, and say what became of an override."""

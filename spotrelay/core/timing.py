@@ -13,10 +13,10 @@ TICK_IN_TRANSITION_S = 3.0
 LEASE_S = 60.0
 """The reconcile function's time-out: a lease outlives its holder by nothing."""
 
-OVERRIDE_AGAIN_S, OVERRIDE_AGAIN_MAX_S, OVERRIDE_TRIES = 5.0, 60.0, 6
-"""A person's word waits so long when another tick is at work, or changed a row first, doubled each time. A
-tick takes a second or two, and one that died holds its lease for a minute. Not for ever: SQS may deliver each
-of these messages twice, and they would become more and more."""
+OVERRIDE_AGAIN_S = (5.0, 5.0, 5.0, 10.0, 20.0, 40.0)
+"""A person's word waits so long, each time that another tick is at work or changed a row first. A tick takes
+a second or two, and one that died holds its lease for a minute. Not for ever: SQS may deliver each of these
+messages twice, and they would become more and more."""
 
 ADOPT_AFTER_S = 10.0
 """A launch normally records its instances within a second or two; before that, adopting would race it."""

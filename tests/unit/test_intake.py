@@ -232,6 +232,7 @@ def test_a_batch_that_failed_as_a_whole_comes_again(bench: Bench) -> None:
             {"service": "demo", "kind": "override", "given_at": AT.isoformat(), "held": [HELD.to_values()]},
             ("tick", "demo", None, Override(frozenset({HELD}), AT)),
         ),
+        ({"service": "demo", "kind": "override", "tries": 3}, ("tick", "demo", None, Override(tries=3))),
         ({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}, ("tick_all",)),
         (
             {"source": "aws.ssm", "detail": {"operation": "Update", "name": "/spotrelay/services/demo"}},
@@ -317,3 +318,14 @@ def test_a_message_that_could_not_be_set_aside_comes_again() -> None:
     bench = Bench(dead_letters=Failing(Throttled("SendMessage"), "{}"))
     with pytest.raises(Throttled):
         bench.intake.tick("{}")
+
+
+@pytest.mark.parametrize("held", [frozenset[HeldBack](), frozenset({HELD})])
+@pytest.mark.parametrize("given_at", [AT, None])
+def test_how_often_an_override_has_come_goes_with_it(
+    held: frozenset[HeldBack], given_at: datetime | None
+) -> None:
+    """Through the queue and back; a command of before says neither what it is for nor when it was given."""
+    given = Override(held if given_at else frozenset(), given_at, tries=3)
+    parsed = parse_tick(Tick("demo", kind=TickKind.OVERRIDE, override=given).to_json()).override
+    assert (parsed, parsed.tries) == (given, 3)

@@ -331,7 +331,7 @@ def test_a_lost_race_is_no_reason_to_forget(case: Case, given: Override) -> None
     """Somebody else changed the row meanwhile: the override comes again, as nobody says it twice."""
     case.world.refuse("store.commit", Conflict("somebody else was faster"))
     case.tick(given)
-    assert case.world.ticker.overrides == [("demo", given, timing.OVERRIDE_AGAIN_S)]
+    assert case.world.ticker.overrides == [("demo", given, timing.OVERRIDE_AGAIN_S[0])]
     assert case.held == ["replica 1 is kept"]
     case.tick(given)
     assert case.counted == [2, 3, 4]

@@ -178,6 +178,9 @@ class ControlPlaneStack(Stack):
             timeout=TICK_TIMEOUT,
             environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
             place=place,
+            # Each tick announces the next, three seconds apart while anything changes. What bounds that: the
+            # table's claim lets one message in for each time, and at rest there is none.
+            is_chained=True,
         )
         survey = ControlFunction(
             self,

@@ -78,8 +78,11 @@ class ControlFunction(Construct):
         place: Place,
         dead_letters: sqs.Queue | None = None,
         function_name: str | None = None,
+        is_chained: bool = False,
     ) -> None:
-        """`dead_letters` is for what nobody waits for: an event that the function failed on three times.
+        """`is_chained`: it sends messages that invoke it again.
+
+        `dead_letters` is for what nobody waits for: an event that the function failed on three times.
 
         `function_name` is for a function that other stacks name; None: CloudFormation chooses one.
         """
@@ -98,4 +101,7 @@ class ControlFunction(Construct):
             timeout=timeout,
             environment=dict(environment),
             dead_letter_queue=dead_letters,
+            # By default Lambda drops the message once a chain has some sixteen invocations, and writes to the
+            # account's owner. Source: Lambda's guide, *Use Lambda recursive loop detection*.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if is_chained else None,
         )

@@ -273,6 +273,12 @@ def test_functions_log_json_and_forget_in_time(control_plane: Template, name: st
     assert group["RetentionInDays"] == 30
 
 
+def test_a_tick_may_follow_a_tick(control_plane: Template) -> None:
+    """Lambda ends a chain of a function's own messages after some sixteen, unless told that it is meant."""
+    found = control_plane.all("AWS::Lambda::Function").values()
+    assert {f["Handler"] for f in found if f.get("RecursiveLoop") == "Allow"} == {"lambdas.reconcile.handler"}
+
+
 def test_the_table_outlives_its_stack(control_plane: Template) -> None:
     """Deleting the stack leaves the table, and its rows can be had back as of any second."""
     (id_,) = control_plane.all("AWS::DynamoDB::Table")

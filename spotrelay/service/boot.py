@@ -88,12 +88,10 @@ export "${!SKYPILOT_@}" PYTHONUNBUFFERED=1
 _SLOTS = """\
 # One server for each GPU, on a port of its own; one that ends is started again, and the others serve on.
 gpus=$(nvidia-smi -L | grep -c '^GPU ')
-first=$PORT
 for ((slot = 0; slot < (gpus > 0 ? gpus : 1); slot++)); do
   while true; do
-    export PORT=$((first + slot))
-    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot bash "$SPOTRELAY_DIR/slot.sh"
-    bash "$SPOTRELAY_DIR/crash.sh"
+    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/slot.sh"
+    bash "$SPOTRELAY_DIR/crash.sh" $((PORT + slot))
     sleep 5
   done &
 done

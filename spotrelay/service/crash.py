@@ -18,20 +18,21 @@ WORDS_BYTES = 1500
 HEADER = "SpotRelay-Crash"
 """Of such an answer; its value says how many starts have failed."""
 
-SCRIPT = f"""\
+_SCRIPT = f"""\
 #!/bin/bash
-# Runs after each end of run.sh, or of a set-up that failed. PORT and HOST are the service's.
+# Runs after each end of run.sh, or of a set-up that failed. Not on PORT, which the file may have for itself.
+port=${{1-@}}
 here=$(cd "$(dirname "$0")" && pwd)
 [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] || exit 0
 now=$(date +%s)
-echo "$now" >> "$here/.ends-$PORT"
-mapfile -t ends < <(tail -n {ENDS} "$here/.ends-$PORT")
-printf '%s\\n' "${{ends[@]}}" > "$here/.ends-$PORT"
+echo "$now" >> "$here/.ends-$port"
+mapfile -t ends < <(tail -n {ENDS} "$here/.ends-$port")
+printf '%s\\n' "${{ends[@]}}" > "$here/.ends-$port"
 [ ${{#ends[@]}} = {ENDS} ] && [ $((now - ends[0])) -lt {WITHIN_S} ] && command -v python3 >/dev/null || exit 0
 # Not systemd's own lines about the unit.
 journalctl _SYSTEMD_UNIT=spotrelay.service --output cat --all --lines 30 | tail -c {WORDS_BYTES} |
-  timeout {TOLD_S} python3 -I "$here/crash.py" "${{HOST:-0.0.0.0}}" "$PORT" {ENDS}
-[ $? = 124 ] || echo "spotrelay: something else listens on port $PORT, where the service should" >&2
+  timeout {TOLD_S} python3 -I "$here/crash.py" "${{HOST:-0.0.0.0}}" "$port" {ENDS}
+[ $? = 124 ] || echo "spotrelay: something else listens on port $port, where the service should" >&2
 exit 0
 """
 
@@ -58,3 +59,8 @@ try:
 except OSError:
     sys.exit(1)
 """
+
+
+def scripts(port: int) -> dict[str, str]:
+    """By their names; `port` is the service's."""
+    return {"crash.sh": _SCRIPT.replace("@", str(port), 1), "crash.py": SERVER}

@@ -97,7 +97,7 @@ docker stop -t 5 {container} >/dev/null
 def scripts(service: Service, *, has_setup: bool) -> dict[str, str]:
     """What the unit calls beside run.sh, by its path below `HOME`."""
     found = {"once.sh": ONCE} if has_setup else {}
-    found |= {"crash.sh": crash.SCRIPT, "crash.py": crash.SERVER}
+    found |= crash.scripts(service.port)
     if service.container is None:
         return found | {"stop.sh": STOP}
     on_the_host = _STOP_CONTAINER.format(stop_s=STOP_S, container=CONTAINER)

@@ -39,7 +39,7 @@ class Instance:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.address = f"127.{secrets.randbelow(200) + 10}.{secrets.randbelow(250) + 1}.1"
-        for name, text in {"crash.sh": crash.SCRIPT, "crash.py": crash.SERVER}.items():
+        for name, text in crash.scripts(PORT).items():
             (directory / name).write_text(text, encoding="utf-8")
         self.command("journalctl", JOURNAL)
         self.command("systemctl", RUNNING)
@@ -56,7 +56,7 @@ class Instance:
         path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
         return subprocess.Popen(
             ["bash", str(self.directory / "crash.sh")],
-            env={"PATH": path, "PORT": str(PORT), "HOST": self.address},
+            env={"PATH": path, "PORT": "1", "HOST": self.address},  # the file's own
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -165,7 +165,7 @@ def test_without_python_it_is_silent(instance: Instance, tmp_path: Path) -> None
     for name in ("bash", "dirname", "date", "tail", "timeout"):
         (bare / name).symlink_to(f"/usr/bin/{name}")
     script = ["/bin/bash", str(tmp_path / "crash.sh")]
-    env = {"PATH": str(bare), "PORT": str(PORT), "HOST": instance.address}
+    env = {"PATH": str(bare), "HOST": instance.address}
     ended = [subprocess.run(script, env=env, capture_output=True, check=True, timeout=60) for _ in range(3)]
     assert [done.stderr for done in ended] == [b""] * 3
 
@@ -175,3 +175,4 @@ def test_every_instance_has_it(service: Loader) -> None:
     found = files(user_data(service(GOOD), "us-east-1"))
     assert "ExecStopPost=/bin/bash /opt/spotrelay/crash.sh\n" in found["spotrelay.service"]
     assert {"crash.sh", "crash.py"} <= found.keys()
+    assert "\nport=${1-8081}\n" in found["crash.sh"]

@@ -27,6 +27,9 @@ from spotrelay.service.requirements import Finding, rejected
 
 DOCKER = "docker:"
 
+MAX_IMAGE_NAME = 512
+"""Docker takes repositories of 255 characters; a tag has 128 at most, a digest 71."""
+
 _IMAGE_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(?::\d+)?(?:/[\w.\-]+)*(?::[\w.\-]+)?(?:@sha256:[0-9a-f]{64})?")
 
 _STORAGE_FIELDS = ("name", "source", "store", "mode", "persistent")
@@ -95,7 +98,7 @@ def parse_container(image_id: str) -> str:
         PydanticCustomError: X is no image's name.
     """
     image = image_id.removeprefix(DOCKER)
-    if not _IMAGE_NAME.fullmatch(image):
+    if len(image) > MAX_IMAGE_NAME or not _IMAGE_NAME.fullmatch(image):
         raise rejected(
             Finding(
                 (), f"expected docker:NAME, such as docker:vllm/vllm-openai:v0.11.0, got {shown(image_id)}"

@@ -118,8 +118,14 @@ def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
 
 
 def _compressed(entry: dict[str, Any], tokens: Collection[str]) -> dict[str, Any]:
-    """It, compressed where that is shorter. Not what has a token in it, whose value only CDK knows."""
+    """It, compressed where that is shorter.
+
+    Not what has a token in it, whose value only CDK knows; nor variables: of some hundred kilobytes no program
+    could be started, however small they are here.
+    """
     content = str(entry["content"])
+    if entry["path"] == f"{HOME}/service.env":
+        return entry
     packed = base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
     if any(token in content for token in tokens) or len(packed) > len(content):
         return entry

@@ -120,8 +120,8 @@ def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
 def _compressed(entry: dict[str, Any], tokens: Collection[str]) -> dict[str, Any]:
     """It, compressed where that is shorter.
 
-    Not what has a token in it, whose value only CDK knows; nor variables: of some hundred kilobytes no program
-    could be started, however small they are here.
+    Not what has a token in it, whose value only CDK knows; nor variables: with some hundred kilobytes of them
+    no program could be started, however small they are here.
     """
     content = str(entry["content"])
     if entry["path"] == f"{HOME}/service.env":

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
-from statistics import median
 
 from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
@@ -120,7 +119,7 @@ def usual_resume_s(record: Iterable[Replica]) -> float:
     if len(resumed) < RESUMES_LEAST:
         return timing.STANDBY_RESUME_S
     latest = sorted(resumed, key=lambda r: r.entered[ReplicaState.READY])[-STARTS:]
-    return median(r.resume_s or 0.0 for r in latest)
+    return sorted(r.resume_s or 0.0 for r in latest)[len(latest) // 2]
 
 
 def _needs_none(spec: ServiceSettings, starts: Sequence[float], fits_s: float) -> bool:

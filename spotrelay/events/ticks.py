@@ -96,7 +96,9 @@ def parse_tick(body: str) -> Tick:
 
 def _override(message: dict[str, Any]) -> Override:
     """What an override is given for. One of before 2026-11-24 doesn't say it."""
-    tries = int(message.get("tries", 0))
+    tries = message.get("tries", 0)
+    if type(tries) is not int or tries < 0:
+        raise ValueError(f"a number of tries is expected: {tries!r}")
     if "held" not in message:
         return Override(tries=tries)
     held = frozenset(HeldBack.of(values) for values in message["held"])

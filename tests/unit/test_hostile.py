@@ -70,6 +70,7 @@ def ticks(draw: st.DrawFn) -> str:
         "due": draw(TIMES | VALUES),
         "given_at": draw(TIMES | VALUES),
         "held": draw(VALUES),
+        "tries": draw(VALUES | st.integers() | st.just(float("inf"))),
     }
     for field in draw(st.sets(st.sampled_from(sorted(tick)))):
         del tick[field]

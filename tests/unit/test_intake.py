@@ -283,6 +283,10 @@ def test_no_kind_is_forgotten(bench: Bench) -> None:
         ),
         json.dumps({"service": "demo", "kind": "override", "held": []}),
         json.dumps({"service": "demo", "kind": "override", "held": [], "given_at": "2026-11-21T07:00:00"}),
+        *(
+            f'{{"service": "demo", "kind": "override", "tries": {tries}}}'
+            for tries in ("-100", '"3"', "1.5", "null", "true", "1e999", "[]")
+        ),
         json.dumps({"service": "../secrets/token"}),
         json.dumps({"service": "demo\n"}),
         json.dumps({"service": "d" * 25}),

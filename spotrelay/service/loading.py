@@ -71,8 +71,8 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     if userdata.size(service) > userdata.MAX_BYTES:
         # They come with the service's files then.
         service = replace(service, scripts_in_bundle=True)
-    problems = [
-        *_size_problems(document, service),
+        problems += _size_problems(document, service)
+    problems += [
         *_document_problems(document, service),
         *_unseen_requests(document, service),
     ]

@@ -56,9 +56,12 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
     Scripts stand there as they are, for people to read, unless that is more than EC2 takes.
     """
     longest = _yaml(_config(service, LONGEST_REGION, LONGEST_ARCHIVE))
+    is_short = len(longest.encode()) <= MAX_BYTES
+    if is_short and (region, archive) == (LONGEST_REGION, LONGEST_ARCHIVE):
+        return longest
     config = _config(service, region, archive)
-    if len(longest.encode()) > MAX_BYTES:
-        tokens = {region, *astuple(archive)} - {""}
+    if not is_short:
+        tokens = {region, *astuple(archive)}
         config["write_files"] = [_compressed(entry, tokens) for entry in config["write_files"]]
     return _yaml(config)
 

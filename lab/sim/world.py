@@ -225,8 +225,7 @@ class SimWorld:
 
     def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
-            invocation.override = word.given(body)
-            invocation.is_minutes = word.is_minutes(body)
+            word.note(invocation, body)
             try:
                 self.intake.tick(body)
             except PortError as error:

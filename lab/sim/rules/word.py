@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lab.sim.gate import Invocation
-from spotrelay.core.held import Override
 from spotrelay.core.replica import Replica
 from spotrelay.events.ticks import MalformedTickError, TickKind, parse_tick
 
@@ -11,22 +10,15 @@ OF_DOCUMENT = "its replicas are kept"
 """What is held back where a service's document is missing and nothing says that it was removed."""
 
 
-def given(body: str) -> Override | None:
-    """What an operator says, if the message is an override."""
+def note(invocation: Invocation, body: str) -> None:
+    """What an operator says, if the message is an override; and whether no other tick has announced it."""
+    invocation.override, invocation.is_minutes = None, False
     try:
         tick = parse_tick(body)
     except MalformedTickError:
-        return None
-    return tick.override if tick.kind is TickKind.OVERRIDE else None
-
-
-def is_minutes(body: str) -> bool:
-    """Whether it is no tick that another has announced."""
-    try:
-        tick = parse_tick(body)
-    except MalformedTickError:
-        return False
-    return tick.kind in (TickKind.TICK, TickKind.OVERRIDE) and tick.due is None
+        return
+    invocation.override = tick.override if tick.kind is TickKind.OVERRIDE else None
+    invocation.is_minutes = tick.kind in (TickKind.TICK, TickKind.OVERRIDE) and tick.due is None
 
 
 def of_replica(row: Replica) -> str:

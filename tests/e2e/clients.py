@@ -33,9 +33,7 @@ class Clients:
     """
 
     def __init__(self, stand: Stand, number: int = CLIENTS, tokens: int = TOKENS) -> None:
-        elb = stand.operator.session.client("elbv2")
-        (group,) = elb.describe_target_groups(TargetGroupArns=[stand.spec.target_group_arn])["TargetGroups"]
-        (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
+        front = stand.balancer()
         self._cloud = stand.cloud
         self._balancer = str(front["LoadBalancerName"])
         self._load = Load(self._cloud.endpoint, [front["DNSName"]], number, model=MODEL, max_tokens=tokens)

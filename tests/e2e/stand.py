@@ -88,6 +88,13 @@ class Stand:
         found = elb.describe_target_health(TargetGroupArn=self.spec.target_group_arn)
         return {target["Target"]["Id"] for target in found["TargetHealthDescriptions"]}
 
+    def balancer(self) -> Mapping[str, Any]:
+        """The service's load balancer, as ELB describes it."""
+        elb = self.operator.session.client("elbv2")
+        (group,) = elb.describe_target_groups(TargetGroupArns=[self.spec.target_group_arn])["TargetGroups"]
+        found = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])
+        return dict(*found["LoadBalancers"])
+
     def deliver(self, *bodies: str) -> None:
         """Put messages into the signal queue, in one batch, and wait until none is left there."""
         queue = self.outputs["SignalQueueUrl"]

@@ -44,9 +44,9 @@ class Engine:
             base_url=f"http://{address}:{PORT}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
         )
 
-    def get(self, path: str, connection: HTTPConnection | None = None) -> tuple[int, str, dict[str, str]]:
+    def get(self, path: str) -> tuple[int, str, dict[str, str]]:
         """Status, body, headers."""
-        asking = connection or HTTPConnection(self.address, PORT, timeout=PATIENCE_S)
+        asking = HTTPConnection(self.address, PORT, timeout=PATIENCE_S)
         asking.request("GET", path)
         answer = asking.getresponse()
         return answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()}
@@ -69,10 +69,8 @@ class Engine:
 
     def count(self, *metrics: str) -> float:
         """What SpotRelay's prober reads of its page."""
-        asking = HTTPConnection(self.address, PORT, timeout=PATIENCE_S)
-        asking.request("GET", "/metrics")
-        page = asking.getresponse().read()
-        return probe.ongoing_in(b"HTTP/1.1 200 OK\r\n\r\n" + page, metrics, closed=True, most=1e9)
+        _, page, _ = self.get("/metrics")
+        return probe.ongoing_in(f"HTTP/1.1 200 OK\r\n\r\n{page}".encode(), metrics, closed=True, most=1e9)
 
 
 Start = Callable[..., Engine]
@@ -129,10 +127,10 @@ def test_it_answers_whole_and_streamed(start: Start) -> None:
     assert [one.id for one in engine.client.models.list()] == ["tiny"]
 
 
-def test_the_readiness_probe_of_an_example_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("on_loopback")
+def test_the_readiness_probe_of_an_example_is_answered(start: Start) -> None:
     """By the function that asks replicas: one token of chat."""
     engine = start()
-    monkeypatch.setattr(probe, "_may_be_a_replica", lambda _: True)
     url = f"http://{engine.address}:{PORT}/v1/chat/completions"
     data = {"model": "tiny", "messages": HELLO, "max_tokens": 1}
     said = probe.handler({"urls": {"i-1": url}, "post_data": data, "timeout_s": PATIENCE_S}, None)

@@ -83,15 +83,8 @@ STANDINS = {
 
 SCRIPTS = {
     *("prepare.sh", "setup.sh", "run.sh", "mount.sh", "aws.sh", "host.sh", "once.sh", "stop.sh", "slot.sh"),
-    *(
-        "task/shell.sh",
-        "task/main.sh",
-        "task/setup.sh",
-        "task/run.sh",
-        "task/stop.sh",
-        "console.sh",
-        "crash.sh",
-    ),
+    *("task/shell.sh", "task/main.sh", "task/setup.sh", "task/run.sh", "task/stop.sh"),
+    *("console.sh", "crash.sh"),
 }
 
 

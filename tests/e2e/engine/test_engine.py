@@ -103,10 +103,7 @@ def used(bench: Bench) -> Iterator[Users]:
 
 def _failed(bench: Bench) -> Sequence[Mapping[str, Any]]:
     """What the load balancer's own log has of requests that failed."""
-    elb = bench.operator.session.client("elbv2")
-    (group,) = elb.describe_target_groups(TargetGroupArns=[bench.spec.target_group_arn])["TargetGroups"]
-    (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
-    requests = bench.cloud.requests(front["LoadBalancerName"])
+    requests = bench.cloud.requests(bench.balancer()["LoadBalancerName"])
     return [r for r in requests if r["error"] or r["status"] >= 500][-5:]
 
 

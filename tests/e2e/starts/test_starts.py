@@ -37,7 +37,7 @@ def test_a_start_that_fails_is_told(operator: Operator, spotrelay: Command, name
     assert start.remedy in found["why"]
     assert f"spotrelay logs {name} {replica.id}" in found["why"]
 
-    (story,) = [spotrelay.json("explain", name, str(replica.id))]
+    story = spotrelay.json("explain", name, str(replica.id))
     facts = {fact["about"]: fact["words"] for fact in story["facts"]}
     assert start.said in facts["why it isn't ready"]
 
@@ -58,7 +58,7 @@ def test_a_deployment_tells_it(operator: Operator, spotrelay: Command, files: Pa
     code, out, err = spotrelay("up", str(files), "--timeout", "2m")  # a busy machine deploys for one
     assert code == 1, err
     for name, start in STARTS.items():
-        told = next((line for line in err.splitlines() if f"up: {name} 0/1 ready" in line), err)
+        (told,) = (line for line in err.splitlines() if f"up: {name} 0/1 ready" in line)
         assert start.said in told
         assert start.remedy in told
         assert f"{name} 0/1 ready" in out

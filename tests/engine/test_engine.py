@@ -6,6 +6,7 @@ A stand-in does what we believe of engines. Here it is seen.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,13 +18,17 @@ from pathlib import Path
 
 import openai
 import pytest
+import xllamacpp  # type: ignore[import-untyped]  # it comes without types
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from lambdas import probe
+from spotrelay.service import load
 from tests.engine import model
 from tests.local_data_plane.support import free_address
 
 PORT = 8173
+
+QUICK = Path(__file__).parents[2] / "services" / "llama3-quick.yaml"
 
 PATIENCE_S = 60.0
 
@@ -160,15 +165,27 @@ def test_what_finds_all_slots_taken_waits(start: Start) -> None:
 
 
 def test_its_metrics_tell_what_it_has_to_do(start: Start) -> None:
-    """In progress and waiting, by the names that a service file would have in `ongoing` and `busy`."""
+    """Those in progress and waiting, and that work goes on, by the names in services/llama3-quick.yaml."""
+    busy = load(QUICK).busy
+    assert busy
     engine = start(slots=1)
     with ThreadPoolExecutor(4) as clients:
         answers = [clients.submit(engine.say, LONG) for _ in range(4)]
-        seen = 0.0
+        ongoing, finished = [], set()
         while not all(answer.done() for answer in answers):
-            seen = max(seen, engine.count("llamacpp:requests_processing", "llamacpp:requests_deferred"))
-        assert seen > 1
-        assert seen <= 4
+            ongoing.append(engine.count(*busy.ongoing))
+            finished.add(engine.count(*busy.finished))
+        assert 1 < max(ongoing) <= 4
+        assert len(finished) > len(answers) + 1, "it rises while an answer is under way, not only after it"
+
+
+def test_every_option_of_the_quick_example_is_one_of_its_parsers() -> None:
+    """llama-server's parser is part of the library, with the names of its options as strings."""
+    (library,) = Path(xllamacpp.__file__).parent.glob("*.so")
+    known = library.read_bytes()
+    options = re.findall(r"--[\w-]+", re.sub(r"(?m)^#.*", "", load(QUICK).run))
+    assert len(options) == 11
+    assert [one for one in options if f"\0{one}\0".encode() not in known] == []
 
 
 def test_a_client_that_goes_away_frees_its_slot(start: Start) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from spotrelay.service import load
 from spotrelay.service.tools import needs_uv
+from tests.service.scripts import Instance
 
 ROOT = Path(__file__).parents[2]
 LLAMA3 = load(ROOT / "services" / "llama3.yaml")
 
-# As uv: a directory that exists is refused.
 UV = """\
 target="${@: -1}"
 if [ "$1" = venv ]; then
@@ -26,39 +24,14 @@ else echo "$@" >> installed; fi
 """
 
 
-class Instance:
-    """A directory that serves as an instance's file system, with its commands first on PATH."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "bin").mkdir()
-        self.command("uv", UV)
-        self.command("curl", 'cat > token; echo "$@" > asked')
-
-    def command(self, name: str, script: str) -> None:
-        """Something on PATH."""
-        file = self.root / "bin" / name
-        file.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
-        file.chmod(0o755)
-
-    def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """The script, with the directories that it writes to in here."""
-        for there, here in {"/opt/vllm": "vllm"}.items():
-            script = script.replace(there, str(self.root / here))
-        return subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.root,
-            env={"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", **LLAMA3.envs, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-
 @pytest.fixture
 def instance(tmp_path: Path) -> Instance:
     """One that has just booted."""
-    return Instance(tmp_path)
+    instance = Instance(tmp_path, LLAMA3, "/opt/vllm")
+    # As uv: a directory that exists is refused.
+    instance.command("uv", UV)
+    instance.command("curl", 'cat > token; echo "$@" > asked')
+    return instance
 
 
 def test_set_up_works_again_after_it_broke_off(instance: Instance) -> None:
@@ -102,9 +75,9 @@ def test_the_weights_are_on_the_instance_store_where_there_is_one(
     instance: Instance, is_mounted: str, home: str
 ) -> None:
     """vLLM's cache is on the disk that the image has mounted, and where it always is if there is none."""
-    (instance.root / "vllm" / "bin").mkdir(parents=True)
+    (instance.root / "opt" / "bin").mkdir(parents=True)
     instance.command("mountpoint", f'[ "$*" = "-q /opt/dlami/nvme" ] && exit {is_mounted}')
-    vllm = instance.root / "vllm" / "bin" / "vllm"
+    vllm = instance.root / "opt" / "bin" / "vllm"
     vllm.write_text('#!/bin/bash\necho "${HF_HOME:-the-usual-place} $*"; ninja\n', encoding="utf-8")
     (vllm.parent / "ninja").symlink_to("/bin/true")
     vllm.parent.chmod(0o755)

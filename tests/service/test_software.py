@@ -92,6 +92,11 @@ def test_a_standby_of_an_engine_comes_after_the_warning_is_over(service: Loader)
     assert said(replace(kept, run="serve")) == {}
 
 
+def test_the_quick_example_is_told_of_what_it_cannot_change() -> None:
+    """Its engine's idle connections, and nothing else."""
+    assert list(said(load(ROOT / "services" / "llama3-quick.yaml"))) == ["run"]
+
+
 @pytest.mark.parametrize("name", ["llama3", "sdxl", "demo"])
 def test_no_example_has_anything_to_be_told_of(name: str) -> None:
     """They are what a reader copies."""

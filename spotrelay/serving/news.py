@@ -55,14 +55,14 @@ class News:
 def unaccounted(rows: Rows) -> list[int]:
     """The replicas that aren't there any more, or never were seen, and of which something may be to tell.
 
-    Of those that served on when they were told lost, it is when they left the rotation.
+    Of those that served on when they were told lost, or started on, it is when they left the rotation.
     """
     told = rows.told
     if not told.revision:
         return []
     since = range(told.highest_id + 1, rows.highest_id + 1)
-    served_on = (id_ for id_, r in told.lost.items() if r.state is ReplicaState.READY)
-    return sorted({*told.replicas, *served_on, *since} - rows.replicas.keys())
+    went_on = (id_ for id_, r in told.lost.items() if r.state.is_active)
+    return sorted({*told.replicas, *went_on, *since} - rows.replicas.keys())
 
 
 def since(rows: Rows, ended: Sequence[Replica], service: str, desired: int, now: datetime) -> News:

@@ -683,7 +683,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "served-on-is-forgotten",
         "serving.news",
-        "return sorted({*told.replicas, *served_on, *since} - rows.replicas.keys())",
+        "return sorted({*told.replicas, *went_on, *since} - rows.replicas.keys())",
         "return sorted({*told.replicas, *since} - rows.replicas.keys())",
         "a gap begins with the tick if one that served on has ended by then",
     ),

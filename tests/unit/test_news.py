@@ -152,6 +152,10 @@ def test_a_gap_begins_when_the_first_was_missed() -> None:
     warned = a_replica(1, READY, since_s=100, warned_at=NOW - seconds(90), lost_at=NOW - seconds(90))
     told = replace(WHOLE, replicas={2: True, 3: True}, lost={1: warned})
     assert news.unaccounted(rows_of(told=told, highest_id=9)) == [1, 2, 3]
+    starting = replace(told, lost={1: a_replica(1, ReplicaState.STARTING, warned_at=NOW, lost_at=NOW)})
+    assert news.unaccounted(rows_of(told=starting, highest_id=9)) == [1, 2, 3], "it may have come to serve"
+    leaving = replace(told, lost={1: a_replica(1, DRAINING, warned_at=NOW, lost_at=NOW)})
+    assert news.unaccounted(rows_of(told=leaving, highest_id=9)) == [2, 3]
     served = {READY: NOW - seconds(500)}
 
     def gone(id_: int, out_s: float) -> Replica:

@@ -259,9 +259,10 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     tried = any(r.move_tried_at for r in view.rows.replicas.values())
     # At the hour everything depends on whose clock it is.
     was_lately = invocation.loaded_at < last + limits.MOVE_AFTER_S + SKEW_S
-    # What no row knows is taken in, or held back for somebody to look at. Until then no move need come.
-    has_strangers = view.instances.keys() - {row.instance_id for row in view.rows.replicas.values()}
-    if memory.cooldowns or tried or was_lately or has_strangers:
+    # What no row knows is taken in, or held back for somebody to look at, and so is what EC2 doesn't show.
+    # Until then no move need come.
+    is_unclear = view.instances.keys() != {row.instance_id for row in view.rows.replicas.values()}
+    if memory.cooldowns or tried or was_lately or is_unclear:
         return
     if _unrest(view, spec, Changes(view.service), set()):
         return

@@ -486,6 +486,8 @@ class SimWorld:
             instance.id,
             purchase_option=PurchaseOption.ON_DEMAND,
             is_standby=True,
+            # Every other one was tried out, or is of before there were trials.
+            resume_s=40.0 if id_ % 2 else None,
         )
 
     def _roomy(self, spec: ServiceSpec, option: PurchaseOption) -> Offering:

@@ -60,7 +60,7 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
     ReplicaState.STARTING: frozenset(
         {ReplicaState.READY, ReplicaState.STANDBY, ReplicaState.DRAINING, ReplicaState.FAILED}
     ),
-    # One that is resumed ends: its instance goes on under the replica that it becomes.
+    # One that is resumed or tried out ends: its instance goes on under the replica that it becomes.
     ReplicaState.STANDBY: frozenset({ReplicaState.DRAINING, ReplicaState.TERMINATED}),
     ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
     # One that has left comes back where nobody else serves.
@@ -72,6 +72,11 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
 
 GONE = "instance "
 """How the reason of one begins whose instance was found gone, or ending: "instance terminated: Server.…"."""
+
+
+TRIAL = "tried out"
+"""The reason of a standby whose instance was started once to see that it comes back: a boot meets what the
+one that prepared it didn't, such as a kernel that an upgrade had installed, or an empty instance store."""
 
 
 class IllegalTransitionError(ValueError):
@@ -142,8 +147,8 @@ class Replica:
     finished: float | None = None
     """How many requests it had answered, by its own count, when it was last silent."""
     resume_s: float | None = None
-    """What the last resume of its standby's instance took until it was ready; of one that wasn't resumed yet,
-    what its service's others took."""
+    """What the last resume of its standby's instance, or its trial, took until it was ready; of one that had
+    neither yet, what its service's others took."""
     trouble: str | None = None
     """Why it isn't ready yet, by its own account; for people."""
     is_crashing: bool = False
@@ -297,6 +302,11 @@ class Replica:
     def stands_by(self) -> bool:
         """Whether it is a standby, or is being prepared as one: it serves nobody."""
         return self.is_standby and not self.is_fallback
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether it is a standby that is being tried out, or was."""
+        return self.reason == TRIAL
 
     @property
     def serves(self) -> bool:

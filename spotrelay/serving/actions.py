@@ -8,7 +8,7 @@ from datetime import datetime
 from spotrelay.core.answers import Trouble
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
@@ -349,10 +349,25 @@ class Resume(_OfReplica):
 
 
 @dataclass(frozen=True, slots=True)
-class StandBy(_OfReplica):
-    """Its instance is stopped, and stands by: one that was prepared, or that has served as a fallback.
+class TryOut(_OfReplica):
+    """A standby that was never resumed is started once: a new standby gets its instance, and shows whether
+    that comes back."""
 
-    What has served ends, and a new standby gets its instance.
+    @property
+    def starts(self) -> str | None:
+        """See `_Step.starts`."""
+        return self.replica.instance_id
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.TERMINATED, now, TRIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy(_OfReplica):
+    """Its instance is stopped, and stands by: one that was prepared or tried out, or has been a fallback.
+
+    What has been a fallback, and what was refused its start, ends: a new standby gets its instance.
     """
 
     @property
@@ -363,13 +378,15 @@ class StandBy(_OfReplica):
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         if row.state is ReplicaState.STARTING:
-            return row.to(ReplicaState.STANDBY, now)
+            took_s = (now - row.entered[ReplicaState.PROVISIONING]).total_seconds()
+            return row.to(ReplicaState.STANDBY, now, resume_s=took_s if row.is_tried else row.resume_s)
         return row.to(ReplicaState.TERMINATED, now, "stands by again")
 
 
 @dataclass(frozen=True, slots=True)
 class StartInstance(_OfReplica):
-    """A standby was resumed, and its instance is stopped: who should have started it may have died."""
+    """A standby was resumed or is tried out, and its instance is stopped: whoever was to start it may have
+    died."""
 
     @property
     def writes(self) -> Replica | None:
@@ -532,6 +549,7 @@ Action = (
     | Fail
     | End
     | Resume
+    | TryOut
     | StandBy
     | StartInstance
     | StopInstance

@@ -9,7 +9,7 @@ from itertools import count
 
 from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.serving import failures, rollout
@@ -27,6 +27,7 @@ from spotrelay.serving.actions import (
     Resume,
     StandBy,
     TakeIn,
+    TryOut,
 )
 
 
@@ -146,6 +147,8 @@ def _of_replica(
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
             created = (_resumed(action, rows, next(ids), now),)
+        elif isinstance(action, TryOut):
+            created = (_tried_out(action.replica, next(ids), now),)
         elif isinstance(action, StandBy) and row.state.is_ended:
             created = (_standing_by(action.replica, next(ids), now),)
     if any(action.writes for action in actions):
@@ -202,6 +205,11 @@ def _resumed(action: Resume, rows: Rows, id_: int, now: datetime) -> Replica:
         resume_s=action.replica.resume_s or (known[len(known) // 2] if known else None),
         launch=f"resumed: {action.replica} stood by in {action.replica.offering}",
     )
+
+
+def _tried_out(standby: Replica, id_: int, now: datetime) -> Replica:
+    """The standby that one becomes while it is tried out, and after it."""
+    return replace(_with_instance_of(standby, id_, ReplicaState.PROVISIONING, now), reason=TRIAL)
 
 
 def _standing_by(fallback: Replica, id_: int, now: datetime) -> Replica:
@@ -304,5 +312,7 @@ def backoff_after(
 def standby_backoff_after(backoff: Backoff, actions: Sequence[Action], now: datetime) -> Backoff:
     """How long standbys are held after some that failed; one that was prepared ends it."""
     failed = [a.replica for a in actions if isinstance(a, Fail) and a.replica.stands_by]
-    prepared = [a.replica for a in actions if isinstance(a, StandBy) and a.replica.stands_by]
+    # One whose trial EC2 refused to start stands by, too.
+    stopped = (a.replica for a in actions if isinstance(a, StandBy) and a.replica.stands_by)
+    prepared = [r for r in stopped if r.state is ReplicaState.STARTING]
     return failures.after_standbys(backoff, failed, prepared, now) if failed or prepared else backoff

@@ -6,6 +6,8 @@ warning, the loss or the refused launch, and stands by again once Spot has staye
 
 An instance passes from row to row: a standby that is resumed ends, and a new replica gets its instance. What
 a row says is what its instance should be doing, so a tick finds out what somebody died over.
+
+A new standby is tried out before it is relied on: it is started once more, has to answer, and stops again.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from spotrelay.serving.actions import (
     StandBy,
     StartInstance,
     StopInstance,
+    TryOut,
 )
 from spotrelay.serving.observation import Observation, is_due, staying_count
 
@@ -84,8 +87,12 @@ def is_asleep(replica: Replica, instance: Instance) -> bool:
 
 
 def has_ended_before(replica: Replica) -> bool:
-    """Whether it was resumed and never ran: that its instance ended says nothing of its version."""
-    return replica.is_standby and replica.is_fallback and replica.state is ReplicaState.PROVISIONING
+    """Whether it was started again and never ran: that its instance ended says nothing of its version."""
+    return _was_started_again(replica) and replica.state is ReplicaState.PROVISIONING
+
+
+def _was_started_again(replica: Replica) -> bool:
+    return replica.is_standby and (replica.is_fallback or replica.is_tried)
 
 
 def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]:
@@ -97,11 +104,11 @@ def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]
 
 
 def is_of_before(signal: Signal, replica: Replica) -> bool:
-    """Whether it says what a standby's instance did before it was resumed: it stopped, or was prepared.
+    """Whether it says what a standby's instance did before it was started again: it stopped, or was prepared.
 
     Events come late, and more than once. That an instance is gone is true whenever it comes.
     """
-    if not (isinstance(signal, StateChange) and replica.is_fallback):
+    if not (isinstance(signal, StateChange) and _was_started_again(replica)):
         return False
     runs_since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
     # EC2's times have whole seconds.
@@ -130,18 +137,31 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action
     is_whole = staying_count(rows) >= spec.replicas
     version = rollout.proven(spec, rows)
     is_held = failures.is_standby_held(version, rows.standby_backoff, now)
+    fresh = sorted((r for r in standbys if r.id not in stale), key=lambda r: r.id)[: spec.standby]
+    untried = [r for r in fresh if r.state is ReplicaState.STANDBY and r.resume_s is None]
+    # The old ones go as the new ones have proved themselves, then the newest.
+    beyond = max(len(standbys) - len(preparing) - len(untried) - spec.standby, 0)
+    # One at a time, so that the others can be had meanwhile.
+    tried = next((r for r in untried if _may_be_tried(r, seen, now)), None)
     if len(standbys) - len(stale) < spec.standby and not preparing and is_whole and not is_held:
         yield Request(1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
+    elif tried and not preparing and is_whole and not beyond:
+        yield TryOut(tried)
     due = tuple(rollout.as_launched(spec, rows, r, now) for r in preparing if is_due(r, seen, now))
     if due and is_whole:
         yield Launch(due)
-    # The old ones go as the new ones come, then the newest.
-    beyond = max(len(standbys) - len(preparing) - spec.standby, 0)
     idle = [r for r in standbys if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas]
     for replica in sorted(idle, key=lambda r: (r.id not in stale, -r.id))[:beyond]:
         yield Drain(
             replica, "another standby is there" if replica.id in stale else "more standbys than wanted"
         )
+
+
+def _may_be_tried(replica: Replica, seen: Observation, now: datetime) -> bool:
+    """Whether it can be started now: it is there, stopped, and EC2 hasn't just refused that."""
+    instance = seen.instance_of(replica)
+    is_stopped = instance is not None and instance.state is InstanceState.STOPPED
+    return is_stopped and replica.id in seen.read.replicas and _is_to_be_had(replica, now)
 
 
 def _is_kept(replica: Replica) -> bool:

@@ -73,6 +73,7 @@ from spotrelay.serving.actions import (
     Replace,
     Request,
     Resume,
+    StandBy,
     Start,
     StopInstance,
     Terminate,
@@ -189,6 +190,7 @@ _applied_to = desired.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
 _as_it_should_be = standby._as_it_should_be
+_stand_by_after = StandBy.after
 _unowned = reconcile.unowned
 _lapsed = holding.lapsed
 _record = holding.Holding.record
@@ -1150,6 +1152,18 @@ def stopped_instances_count_as_orphans(seen: Any, now: datetime) -> list[Any]:
 def two_standbys_are_prepared_at_once(count: int, *args: Any, **kwargs: Any) -> Request:
     """Standbys are prepared in pairs."""
     return Request(count + 1, *args, **kwargs)
+
+
+@mistake(standby, "_may_be_tried", Rule.STANDBY_TRIED, since=16)
+def standbys_are_relied_on_at_once(*args: Any) -> bool:
+    """None is tried out."""
+    return False
+
+
+@mistake(StandBy, "after", Rule.STANDBY_TRIED, since=16)
+def a_trial_is_forgotten(self: StandBy, row: Replica, now: datetime) -> Replica:
+    """So it is repeated for ever."""
+    return replace(_stand_by_after(self, row, now), resume_s=row.resume_s)
 
 
 @mistake(standby, "returns", Rule.STANDBY_KEPT, since=16)

@@ -21,9 +21,9 @@ from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
 from spotrelay.serving import projection, strength
 from spotrelay.serving import standby as standbys
-from spotrelay.serving.actions import MarkReady, Resume, StartInstance
+from spotrelay.serving.actions import Drain, MarkReady, Resume, StandBy, StartInstance, TryOut
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, rows_of, seen_of
+from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import (
     Troubled,
     active,
@@ -59,12 +59,12 @@ def standing_by(world: Troubled) -> list[Replica]:
 
 
 def prepared(spec: ServiceSpec | None = None) -> tuple[Troubled, Controller]:
-    """A service that serves, with all its standbys stopped, and a world that has come to rest."""
+    """A service that serves, with its standbys tried out and stopped, and a world that has come to rest."""
     spec = spec or spec_of()
     world = world_of(spec)
     controller = Controller(world.ports())
-    settle(world, controller, 12)
-    assert len(standing_by(world)) == spec.standby
+    settle(world, controller, 24)
+    assert [r.is_tried for r in standing_by(world)] == [True] * spec.standby
     assert len([r for r in active(world) if r.serves]) == spec.replicas
     world.clock.advance(timing.LEASE_S)
     world.calls.clear()
@@ -164,6 +164,163 @@ def test_after_one_that_cannot_be_prepared_the_next_waits() -> None:
     assert (world.clock.now() - before).total_seconds() < 60
     world.prober.silent = set()
     settle(world, controller, 5)
+    assert rows(world).standby_backoff == Backoff()
+
+
+# Tried out.
+
+
+def untried(spec: ServiceSpec | None = None) -> tuple[Troubled, Controller, Replica]:
+    """A service that is whole, whose first standby has just been prepared; and that."""
+    world = world_of(spec or spec_of(1))
+    controller = Controller(world.ports())
+    while not standing_by(world):
+        settle(world, controller, 1)
+    world.calls.clear()
+    return world, controller, standing_by(world)[0]
+
+
+def trial(world: Troubled) -> Replica:
+    """The standby that is being tried out."""
+    return next(r for r in active(world) if r.is_tried)
+
+
+def test_a_new_standby_is_started_once_more_and_stopped_again() -> None:
+    """Whether it comes back is known before it is needed, and how long that takes. Once is enough."""
+    world, controller, standby = untried()
+    settle(world, controller, 1)
+    begun = trial(world)
+    assert (begun.instance_id, begun.entered[ReplicaState.REQUESTED]) == (
+        standby.instance_id,
+        standby.entered[ReplicaState.REQUESTED],
+    ), "the same instance, as old as it is"
+    assert standby.id in table(world).history
+    settle(world, controller, 20)
+    (tried,) = standing_by(world)
+    assert tried.id == begun.id
+    took_s = (tried.since - tried.entered[ReplicaState.PROVISIONING]).total_seconds()
+    assert tried.resume_s == took_s > 0
+    assert world.fleet.instances[instance_of(tried)].state is InstanceState.STOPPED
+    assert world.calls.count("fleet.start") == 1
+    assert not {instance_of(tried)} & in_rotation(world)
+
+
+def test_standbys_are_tried_out_one_at_a_time() -> None:
+    """The others can be had meanwhile."""
+    world = world_of(spec_of(3))
+    controller = Controller(world.ports())
+    for _ in range(40):
+        settle(world, controller, 1)
+        assert sum(r.stands_by for r in active(world)) <= 1
+    assert [r.is_tried for r in standing_by(world)] == [True] * 3
+
+
+def test_none_is_tried_out_while_a_replica_is_missing() -> None:
+    """It is resumed."""
+    world, controller, standby = untried()
+    dry(world, SPOT)
+    reclaim(world, active(world)[0])
+    settle(world, controller, 2)
+    assert [r.instance_id for r in resumed(world)] == [standby.instance_id]
+    assert not any(r.is_tried for r in active(world))
+
+
+STOPPED = InstanceState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "serving", "state", "decided"),
+    [
+        (3, (1, 2), STOPPED, [TryOut]),
+        pytest.param(1, (1, 2), STOPPED, [Drain], id="first they are as few as wanted"),
+        pytest.param(3, (1,), STOPPED, [], id="a replica is missing"),
+        pytest.param(3, (1, 2), InstanceState.STOPPING, [], id="it can't be started yet"),
+    ],
+)
+def test_one_is_tried_out_when_nothing_else_is_to_do(
+    wanted: int, serving: tuple[int, ...], state: InstanceState, decided: list[type]
+) -> None:
+    """And not what this very tick has given its row."""
+    spec = spec_of(wanted, readiness_probe=None)
+    replicas = [a_replica(i, ReplicaState.READY) for i in serving]
+    idle = [a_replica(i, STANDBY, is_standby=True, version=spec.version) for i in (3, 4, 5)]
+    seen = seen_of(*replicas, *idle, instances=[an_instance(r.id, state) for r in idle])
+    assert [type(a) for a in standbys.keep(spec, seen, NOW)] == decided
+    as_new = replace(seen, as_read=rows_of(*replicas))
+    assert list(standbys.keep(spec, as_new, NOW)) == []
+
+
+def test_one_that_does_not_come_back_is_given_up() -> None:
+    """It boots and never answers: another is prepared, after a while, and what serves goes on."""
+    world, controller, standby = untried(spec_of(1, initial_delay_s=30))
+    world.prober.silent = {instance_of(standby)}
+    settle(world, controller, 2)
+    failed = trial(world)
+    settle(world, controller, int((30 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 10)
+    ended = table(world).history[failed.id]
+    assert ended.state is ReplicaState.FAILED
+    assert world.fleet.instances[instance_of(standby)].state in ENDED
+    assert (rows(world).standby_backoff.failures, rows(world).backoff.failures) == (1, 0)
+    assert sum(r.serves for r in active(world)) == 2
+
+
+def test_a_trial_that_ec2_refuses_says_nothing_of_the_service() -> None:
+    """It stands by again, and is tried out later; after two refusals another is prepared elsewhere."""
+    world, controller, standby = untried()
+    offering = world.fleet.instances[instance_of(standby)].offering
+    room = world.fleet.capacity.get(offering)
+    world.fleet.capacity[offering] = 0
+    settle(world, controller, 4)
+    (refused,) = standing_by(world)
+    assert (refused.attempts, refused.resume_s, refused.is_tried) == (1, None, False)
+    assert rows(world).standby_backoff == Backoff()
+    if room is None:
+        del world.fleet.capacity[offering]
+    else:
+        world.fleet.capacity[offering] = room
+    world.clock.advance(timing.STANDBY_RETRY_S)
+    settle(world, controller, 20)
+    (tried,) = standing_by(world)
+    assert (tried.instance_id, tried.is_tried) == (standby.instance_id, True)
+
+
+def test_a_refused_trial_ends_no_brake() -> None:
+    """That it stands by again is no proof that one can be prepared."""
+    row = a_replica(4, ReplicaState.PROVISIONING, is_standby=True, retry_at=NOW)
+    before = Backoff(2, NOW + seconds(600), 1)
+    for state, after in ((ReplicaState.PROVISIONING, before), (ReplicaState.STARTING, Backoff())):
+        stops = [StandBy(replace(row, state=state, entered={**row.entered, state: NOW}))]
+        assert projection.standby_backoff_after(before, stops, NOW) == after
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPING, InstanceState.STOPPED])
+def test_that_it_was_stopped_before_its_trial_is_no_news(state: InstanceState) -> None:
+    """The event of the first stop comes late."""
+    world, controller, standby = untried()
+    told = StateChange(instance_of(standby), world.clock.now(), state)
+    settle(world, controller, 1)
+    before = trial(world)
+    controller.handle([told])
+    assert trial(world) == before
+
+
+def test_a_trial_that_nobody_started_is_started_by_the_tick() -> None:
+    """Whoever wrote its row may have died."""
+    world, controller, _ = untried()
+    world.refuse("fleet.start", Unavailable("no answer"))
+    with pytest.raises(Unavailable):
+        settle(world, controller, 2)
+    assert trial(world).state is ReplicaState.PROVISIONING
+    settle(world, controller, 20)
+    assert [r.is_tried for r in standing_by(world)] == [True]
+
+
+def test_an_instance_that_ends_on_trial_says_nothing_of_the_version() -> None:
+    """Before it ran, that is: EC2 couldn't start it."""
+    world, controller, standby = untried()
+    settle(world, controller, 1)
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(standby)])
+    settle(world, controller, 2)
     assert rows(world).standby_backoff == Backoff()
 
 
@@ -512,7 +669,7 @@ def test_too_many_are_given_up() -> None:
 
 @pytest.mark.parametrize("why", ["version", "age"])
 def test_old_ones_are_renewed_one_after_the_other(why: str) -> None:
-    """Never fewer than wanted: the new one is prepared first."""
+    """Never fewer than wanted: the new one is prepared, and tried out, first."""
     world, controller = prepared()
     before = {r.instance_id for r in standing_by(world)}
     if why == "version":
@@ -521,7 +678,7 @@ def test_old_ones_are_renewed_one_after_the_other(why: str) -> None:
         world.clock.advance(timing.STANDBY_MAX_AGE_S)
     for _ in range(60):
         settle(world, controller, 1)
-        assert len(standing_by(world)) >= 2
+        assert sum(r.is_tried for r in standing_by(world)) >= 2
     assert not {r.instance_id for r in standing_by(world)} & before
     assert len(standing_by(world)) == 2
 

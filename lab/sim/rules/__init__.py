@@ -187,6 +187,7 @@ class Rule(StrEnum):
     NOTHING_SERVING_STOPPED = "No instance that serves is stopped unless as many as desired serve without it"
     STANDBY_KEPT = "A standby's instance is terminated only if the standby was given up"
     STANDBYS_PREPARED_SINGLY = "One standby is prepared at a time, and only while as many as desired serve"
+    STANDBY_TRIED = "A new standby is started once more before it is relied on, and once only"
     STANDBY_BACKOFF = "After a standby that couldn't be prepared the next one waits"
     STANDBY_RESUMED = (
         "While a replica is missing and a standby can be had, an undisturbed tick or warning resumes it"

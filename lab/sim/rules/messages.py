@@ -287,7 +287,7 @@ class MessageChecker:
     def _check_heirs(self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord]) -> None:
         """Rows got the instances of others: are these started, or stopped?"""
         for row in filter(got_instance_of_another, changes.create):
-            call = Call.START if row.is_fallback else Call.STOP
+            call = Call.STOP if row.state is ReplicaState.STANDBY else Call.START
             if not _any_about(after, call, row.instance_id or ""):
                 self._report_step(invocation, f"{row} is {row.state}, and there is no {call}")
 

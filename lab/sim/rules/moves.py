@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
@@ -262,7 +263,9 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     # What no row knows is taken in, or held back for somebody to look at, and so is what EC2 doesn't show.
     # Until then no move need come.
     is_unclear = view.instances.keys() != {row.instance_id for row in view.rows.replicas.values()}
-    if memory.cooldowns or tried or was_lately or is_unclear:
+    # A standby's instance that isn't what its row says is started or stopped once more.
+    is_mended = any(c.call in (Call.START, Call.STOP) for c in invocation.calls)
+    if memory.cooldowns or tried or was_lately or is_unclear or is_mended:
         return
     if _unrest(view, spec, Changes(view.service), set()):
         return

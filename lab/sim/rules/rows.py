@@ -12,7 +12,7 @@ from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 NEEDLESS = "; as many as wanted are left"
@@ -280,7 +280,7 @@ def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
     """Whether the reason is one of standbys, and true."""
     if reason == "stands by again":
         return was_refused(old, row)
-    return reason == "standby" and row.stands_by and row.state is ReplicaState.STANDBY
+    return reason in ("standby", TRIAL) and row.stands_by and row.state is ReplicaState.STANDBY
 
 
 def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:

@@ -37,8 +37,10 @@ GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "se
 
 def got_instance_of_another(row: Replica) -> bool:
     """Whether the row was created with another's instance: a standby was resumed, or stands by again."""
+    if row.is_fallback or row.is_tried:
+        return row.is_standby
     is_back = row.state is ReplicaState.STANDBY or ReplicaState.STANDBY in row.entered
-    return row.is_standby and (row.is_fallback or (is_back and ReplicaState.PROVISIONING not in row.entered))
+    return row.is_standby and is_back and ReplicaState.PROVISIONING not in row.entered
 
 
 def was_refused(before: Replica, row: Replica) -> bool:
@@ -107,6 +109,7 @@ class StandbyChecker:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
         self._check_backoff(invocation, changes, before)
         self._check_preparation(invocation, changes, after)
+        self._check_trial(invocation, changes, after)
         self._check_sent_back(invocation, changes, before, after)
         for row in changes.create:
             if got_instance_of_another(row):
@@ -126,14 +129,25 @@ class StandbyChecker:
             return
         if changes.close_intents:
             return  # the next step of a launch that has begun
+        self._check_whole(invocation, changes, after, f"{intent} is for a standby")
+
+    def _check_trial(self, invocation: Invocation, changes: Changes, after: Mapping[int, Replica]) -> None:
+        """A standby is tried out, so it can't be had: was the service whole, and is it the first time?"""
+        for row in changes.create:
+            if row.is_tried:
+                self._check_whole(invocation, changes, after, f"{row} is tried out")
+                if row.resume_s is not None:
+                    self.checker.report(Rule.STANDBY_TRIED, f"{row} is tried out again")
+
+    def _check_whole(
+        self, invocation: Invocation, changes: Changes, after: Mapping[int, Replica], what: str
+    ) -> None:
         # By what it read, less what it has taken out itself.
         staying = sum(r.stays and r.id in after and after[r.id].stays for r in invocation.loaded.values())
         staying = max(staying, sum(r.stays for r in after.values()))
         wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
         if staying < wanted:
-            self.checker.report(
-                Rule.STANDBYS_PREPARED_SINGLY, f"{intent} is for a standby, {staying} of {wanted} serve"
-            )
+            self.checker.report(Rule.STANDBYS_PREPARED_SINGLY, f"{what}, {staying} of {wanted} serve")
 
     def _check_backoff(self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica]) -> None:
         """A standby is asked for: was none of its version tried in vain just now?"""
@@ -192,13 +206,14 @@ class StandbyChecker:
         ended = [r for r in changes.update if r.instance_id == row.instance_id and r.state.is_ended]
         was = [before[r.id] for r in ended if r.id in before]
         # One that EC2 refused to start stands by again at once: there is nothing to drain.
-        is_refused = not row.is_fallback and all(r.retry_at and r.state in RISING_STATES for r in was)
+        is_again = row.is_fallback or row.is_tried
+        is_refused = not is_again and all(r.retry_at and r.state in RISING_STATES for r in was)
         # One that has served and is on its way back to stand by runs still, so it may serve again.
         is_on_its_way = row.is_fallback and all(
             r.state is ReplicaState.DRAINING and r.is_fallback and ReplicaState.READY in r.entered
             for r in was
         )
-        wanted = ReplicaState.STANDBY if row.is_fallback else ReplicaState.DRAINING
+        wanted = ReplicaState.STANDBY if is_again else ReplicaState.DRAINING
         states = {r.state for r in was}
         if len(was) != 1 or not (is_refused or is_on_its_way or states == {wanted}):
             self.checker.report(
@@ -340,6 +355,8 @@ def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     if len(standbys) != wanted or any(r.state is not ReplicaState.STANDBY for r in standbys):
         shown = [f"{r} {r.state}" for r in standbys]
         world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: {wanted} wanted, there are {shown}")
+    elif untried := [str(r) for r in standbys if r.resume_s is None and not r.retry_at]:
+        world.checker.report(Rule.STANDBY_TRIED, f"{spec.service}: {untried} were never tried out")
     elif any(state is not InstanceState.STOPPED for state in states):
         world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: standbys are {states}")
 

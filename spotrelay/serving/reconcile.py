@@ -373,7 +373,8 @@ def _for_draining(
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return
     others = [r for r in seen.rows.replicas.values() if r.shares_with(replica)]
-    if any(r.state is not ReplicaState.DRAINING or r.id > replica.id for r in others):
+    is_first_to_go = any(r.state is not ReplicaState.DRAINING or r.id > replica.id for r in others)
+    if is_first_to_go or _shares_with_unowned(replica, seen):
         yield End(replica, replica.reason)  # its instance hosts another: the last one ends it
     elif others:
         return
@@ -381,6 +382,16 @@ def _for_draining(
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _shares_with_unowned(replica: Replica, seen: Observation) -> bool:
+    """Whether another slot of its instance is in rotation, and no row has it: that got lost, and it is taken in."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    return any(
+        slots.host(slot) == slots.host(replica.instance_id or "") and health.is_in_rotation
+        for slot, health in seen.health.items()
+        if slot not in owned
+    )
 
 
 def _kept_out(replica: Replica, seen: Observation) -> Iterator[TakeOut]:

@@ -16,9 +16,10 @@ from spotrelay.core.rows import Rollback, Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.serving import slots
+from spotrelay.serving import reconcile, slots
+from spotrelay.serving.actions import End, Terminate
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, POOL, a_replica, rows_of
+from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of
 
 LARGE = "g5.12xlarge"
@@ -265,6 +266,28 @@ def test_one_row_that_got_lost_comes_back() -> None:
     assert set(SLOTS) <= in_rotation(world)
     assert set(SLOTS) <= {str(i) for i in ids(active(world))}
     assert FIRST in alive(world)
+
+
+@pytest.mark.parametrize(
+    ("shown", "steps"),
+    [
+        ({SLOTS[0]: TargetState.HEALTHY}, [End]),
+        ({SLOTS[0]: TargetState.DRAINING}, [Terminate]),
+        ({"i-other": TargetState.HEALTHY}, [Terminate]),
+        pytest.param({SLOTS[1]: TargetState.HEALTHY}, [Terminate], id="its own, long after it should be out"),
+    ],
+)
+def test_an_instance_is_not_ended_under_a_slot_whose_row_got_lost(
+    shown: dict[str, TargetState], steps: list[type]
+) -> None:
+    """The last slot that has a row goes. The other one serves, and gets a row again in a while."""
+    gone = a_replica(2, ReplicaState.DRAINING, instance_id=SLOTS[1], slots=2)
+    instance = Instance(FIRST, InstanceState.RUNNING, POOL, NOW)
+    seen = replace(
+        seen_of(gone, instances=[replace(instance, id=slot, slots=2) for slot in SLOTS[:2]]), health=shown
+    )
+    decided = reconcile.decide(demo_spec(replicas=0), seen, NOW)
+    assert [type(step) for step in decided if isinstance(step, (End, Terminate))] == steps
 
 
 def test_an_answer_that_got_lost_brings_all_of_its_slots() -> None:

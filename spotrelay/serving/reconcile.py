@@ -385,7 +385,7 @@ def _for_draining(
 
 
 def _shares_with_unowned(replica: Replica, seen: Observation) -> bool:
-    """Whether another slot of its instance is in rotation, and no row has it: that got lost, and it is taken in."""
+    """Whether another slot of its instance is in rotation whose row got lost: that one is taken in soon."""
     owned = {r.instance_id for r in seen.rows.replicas.values()}
     return any(
         slots.host(slot) == slots.host(replica.instance_id or "") and health.is_in_rotation

@@ -156,11 +156,11 @@ class Director:
             )
             stage.say(f"{replicas} replicas serve: {', '.join(str(r.offering) for r in seen.ready)}")
             if stage.standbys:
-                stage.say(f"{stage.standbys} standbys are prepared, one at a time")
+                stage.say(f"{stage.standbys} standbys are prepared and tried out, one at a time")
                 stage.watch.until(
                     lambda seen: len(standing_by(seen)) == stage.standbys,
                     f"{stage.standbys} standbys of {service}",
-                    self._settings.schedule_s + stage.standbys * stage.start_s,
+                    self._settings.schedule_s + 2 * stage.standbys * stage.start_s,
                 )
         except NotInTimeError as error:
             raise DemoError(

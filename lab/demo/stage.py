@@ -347,8 +347,8 @@ class Stage:
 
 
 def standing_by(seen: Snapshot) -> list[Replica]:
-    """The standbys that are prepared and stopped."""
-    return [r for r in seen.present if r.state is ReplicaState.STANDBY]
+    """The standbys that are prepared, tried out and stopped."""
+    return [r for r in seen.present if r.state is ReplicaState.STANDBY and r.resume_s is not None]
 
 
 def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime | None:

@@ -234,6 +234,7 @@ class ReplayDeployment:
             self.spec.rebalance_cost is None
             and len(replicas) == self.spec.replicas
             and len(standbys) == (rows.document or self.spec).standby
+            and all(r.resume_s is not None for r in standbys)
             and not rows.intents
             and all(
                 r.stays

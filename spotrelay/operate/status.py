@@ -301,6 +301,8 @@ def _note(replica: Replica) -> str:
         words.append("refuses its probe" if replica.refusals else silent)
     if replica.state is ReplicaState.STARTING and replica.trouble:
         words.append("crashes" if replica.is_crashing else in_short(replica))
+    if replica.is_tried and replica.state is not ReplicaState.STANDBY:
+        words.append("is started once to see that it comes back")
     if replica.is_fallback:
         words.append("fallback")
     if replica.is_adopted:

@@ -75,7 +75,7 @@ class Theatre:
         """Have one more instance, which stands by from now on."""
         standby = self._launch(Offering(POOLS[0], PurchaseOption.ON_DEMAND), is_fallback=False)
         entered = {ReplicaState.REQUESTED: self.now, ReplicaState.STANDBY: self.now}
-        self._rows[standby.id] = replace(standby, entered=entered, is_standby=True)
+        self._rows[standby.id] = replace(standby, entered=entered, is_standby=True, resume_s=START_S)
 
     # --- watch.RowReader ---
 

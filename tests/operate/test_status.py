@@ -20,7 +20,7 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.scaling import Scaling
@@ -216,6 +216,10 @@ def test_a_standby_costs_nothing_and_is_not_missing() -> None:
     assert found.replicas[-1].state == "STANDBY"
     found = status(seen(on(1), on(2), standby))
     assert "and none is coming" in found.why
+    trial = replace(on(9, ReplicaState.STARTING), is_standby=True, reason=TRIAL)
+    shown = status(seen(on(1), on(2), on(3), trial)).replicas[-1]
+    assert (shown.state, shown.note) == ("STARTING (standby)", "is started once to see that it comes back")
+    assert status(seen(on(1), replace(standby, reason=TRIAL))).replicas[-1].note == ""
 
 
 def test_losses_pools_and_alarms_are_counted() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from spotrelay.operate import timeline
 from spotrelay.operate.timeline import NARROW, WIDE, Mark
@@ -75,19 +76,21 @@ def test_it_shows_every_replica_and_every_mark(picture: ET.Element) -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "is_fallback", "begins"),
+    ("states", "is_fallback", "reason", "begins"),
     [
-        ({"REQUESTED": 0, "PROVISIONING": 20, "READY": 30}, True, 20),
-        ({"REQUESTED": 0, "STANDBY": 40}, False, 40),
-        ({"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "STANDBY": 40}, False, 0),
+        ({"REQUESTED": 0, "PROVISIONING": 20, "READY": 30}, True, "", 20),
+        ({"REQUESTED": 0, "STANDBY": 40}, False, "", 40),
+        ({"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "STANDBY": 40}, False, "", 0),
+        ({"REQUESTED": 0, "PROVISIONING": 20, "STARTING": 22, "STANDBY": 40}, False, TRIAL, 20),
     ],
-    ids=["resumed", "returned", "prepared"],
+    ids=["resumed", "returned", "prepared", "tried out"],
 )
 def test_a_standby_begins_when_its_row_does(
-    states: dict[str, float], is_fallback: bool, begins: float
+    states: dict[str, float], is_fallback: bool, reason: str, begins: float
 ) -> None:
     """Its instance may have been requested long before, in another row, whose bar shows that."""
-    picture = draw(replica(1, entered=states, is_fallback=is_fallback, is_standby=True), marks=())
+    row = replica(1, entered=states, is_fallback=is_fallback, is_standby=True)
+    picture = draw(replace(row, reason=reason), marks=())
     bars = [
         float(e.attrib["x"])
         for e in picture.iter()

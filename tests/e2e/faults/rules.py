@@ -167,9 +167,12 @@ def _instances(facts: Facts) -> Iterator[str]:
 
 
 def _standbys(facts: Facts) -> Iterator[str]:
-    """What stands by is stopped, and nothing else is."""
+    """What stands by was tried out and is stopped, and nothing else is."""
+    standbys = [r for r in facts.present if r.state is ReplicaState.STANDBY]
+    if untried := [r.id for r in standbys if r.resume_s is None and r.retry_at is None]:
+        yield f"{untried} were never tried out"
     stopped = {id_ for id_, i in facts.instances.items() if i["state"] == "stopped"}
-    stand_by = {r.instance_id for r in facts.present if r.state is ReplicaState.STANDBY}
+    stand_by = {r.instance_id for r in standbys}
     if stopped != stand_by:
         yield f"stopped are {sorted(stopped)}, and {sorted(stand_by, key=str)} stand by"
 

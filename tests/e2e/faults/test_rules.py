@@ -53,7 +53,7 @@ STANDBY = replace(
     GOOD,
     standbys=1,
     highest_id=5,
-    present=(OTHER, SUCCESSOR, replica(5, ReplicaState.STANDBY, is_standby=True)),
+    present=(OTHER, SUCCESSOR, replica(5, ReplicaState.STANDBY, is_standby=True, resume_s=20.0)),
     # Its instance has been resumed before.
     ended=(LOST, replace(replica(4, ReplicaState.TERMINATED, is_standby=True), instance_id="i-5")),
     instances={**GOOD.instances, "i-5": instance(5, "stopped")},
@@ -113,6 +113,10 @@ def test_after_damage_there_is_no_history() -> None:
         (replace(GOOD, interruptions=({"instance_id": "i-2", "terminated_at": None},)), "i-2 is lost"),
         (replace(GOOD, interruptions=({"instance_id": "i-1", "terminated_at": 1.0},)), "i-1 was warned"),
         (replace(STANDBY, standbys=2), "2 STANDBY"),
+        (
+            replace(STANDBY, present=(OTHER, SUCCESSOR, replica(5, ReplicaState.STANDBY, is_standby=True))),
+            "[5] were never tried out",
+        ),
         (replace(STANDBY, instances={**GOOD.instances, "i-5": instance(5)}), "['i-5'] stand by"),
         (replace(GOOD, instances={**GOOD.instances, "i-2": instance(2, "stopped")}), "stopped are ['i-2']"),
         (replace(GOOD, targets={"i-2": "healthy", "i-3": "unhealthy"}), "in rotation"),

@@ -14,3 +14,8 @@ LEAST_FAILURE_THRESHOLD_S = 60
 
 LEAST_FAILURE_THRESHOLD_IF_BUSY_S = 120
 """Whether one that doesn't answer is busy takes a second look to tell."""
+
+FETCHING_S = 600
+"""What an instance may take, at most, to pull a container's image, and again to copy buckets, before the time
+of a file's initial_delay_seconds begins. A pull of 15 to 20 GB takes four to six minutes; a volume with
+disk_tier: medium takes in 150 GB in ten."""

@@ -21,9 +21,11 @@ from spotrelay.service.document import Document, Location, read
 from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.file_fields import with_registry
+from spotrelay.service.files import Bucket
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import (
     BALANCER_TIMEOUT_S,
+    FETCHING_S,
     LEAST_FAILURE_THRESHOLD_IF_BUSY_S,
     LEAST_FAILURE_THRESHOLD_S,
     MAX_PROBE_TIMEOUT_S,
@@ -132,7 +134,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     probe = section.readiness_probe
     if probe:
-        settings["initial_delay_s"] = probe.initial_delay_seconds
+        settings["initial_delay_s"] = probe.initial_delay_seconds + _fetching_s(file, resources.container)
         if probe.post_data is None and not probe.headers:  # a plain GET, as the load balancer sends it
             promised = probe.path
         else:
@@ -187,6 +189,12 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         warnings=(),
         notices=(),
     )
+
+
+def _fetching_s(file: ServiceFile, container: str | None) -> float:
+    """What may come before SkyServe's initial delay begins, at most: pulling an image, copying buckets."""
+    is_copied = any(isinstance(m.source, Bucket) and not m.is_mounted for m in file.mounts)
+    return FETCHING_S * (bool(container) + is_copied)
 
 
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:

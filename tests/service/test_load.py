@@ -242,6 +242,23 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
     assert chat.health_check_path == "/health"
 
 
+@pytest.mark.parametrize(
+    ("more", "fetching_s"),
+    [
+        ("", 0),
+        ("file_mounts: {/a: s3://data}", 600),
+        ("file_mounts: {/a: {source: s3://data, mode: MOUNT}}", 0),
+        ("image_id: docker:vllm/vllm-openai:v0.33.0\n", 600),
+    ],
+)
+def test_what_is_fetched_does_not_count_as_a_start(service: Loader, more: str, fetching_s: float) -> None:
+    """As in SkyServe, whose initial delay begins behind it: an image, and buckets that are copied."""
+    text = GOOD.replace("replicas: 2", "replicas: 2\n  readiness_probe: {path: /p, initial_delay_seconds: 60}")
+    if more.startswith("image_id"):
+        text, more = text.replace("resources:\n", f"resources:\n  {more}"), ""
+    assert service(f"{text}{more}\n").initial_delay_s == 60 + fetching_s
+
+
 @pytest.mark.parametrize("probe", ["readiness_probe: /ready", "readiness_probe: {path: /ready}"])
 def test_a_probe_without_post_data_is_the_load_balancers_check(service: Loader, probe: str) -> None:
     """It becomes the target group's check; the prober sends the same before a replica is registered."""

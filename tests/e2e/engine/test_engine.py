@@ -14,8 +14,10 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 
+from spotrelay.cli.drill import RECENT_S
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
+from tests.e2e.test_drill import answer_of, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(8 * WITHIN_S)]
 
@@ -131,3 +133,14 @@ def test_all_of_them_at_once(engine: Bench) -> None:
         for replica in first:
             engine.warn(replica)
         replaced(engine, [r.id for r in first])
+
+
+def test_a_drill_of_it_leaves_no_gap(engine: Bench) -> None:
+    """The operator's own rehearsal, with users there. What the engine cuts by itself is in its verdict."""
+    engine.settled()
+    engine.cloud.age_metrics(2 * RECENT_S)
+    with used(engine):
+        told = answer_of(started(engine, "drill", "--yes", "--json"))
+    (loss,) = told["losses"]
+    assert (told["gap_s"], loss["replaced_by"] > loss["replica"]) == (0, True)
+    assert [one for one in told["problems"] if "request" not in one] == []

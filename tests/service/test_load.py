@@ -253,7 +253,8 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
 )
 def test_what_is_fetched_does_not_count_as_a_start(service: Loader, more: str, fetching_s: float) -> None:
     """As in SkyServe, whose initial delay begins behind it: an image, and buckets that are copied."""
-    text = GOOD.replace("replicas: 2", "replicas: 2\n  readiness_probe: {path: /p, initial_delay_seconds: 60}")
+    probe = "readiness_probe: {path: /p, initial_delay_seconds: 60}"
+    text = GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}")
     if more.startswith("image_id"):
         text, more = text.replace("resources:\n", f"resources:\n  {more}"), ""
     assert service(f"{text}{more}\n").initial_delay_s == 60 + fetching_s

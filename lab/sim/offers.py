@@ -176,11 +176,11 @@ class SimOffers:
             RefusalKind.CAPACITY: ("UnfulfillableCapacity", one),
             RefusalKind.UNSUPPORTED: ("Unsupported", one),
             RefusalKind.MARKET_LIMIT: (
-                "MaxSpotInstanceCountExceeded" if is_spot else "InstanceLimitExceeded",
+                "MaxFleetCountExceeded" if is_spot else "InstanceLimitExceeded",
                 market,
             ),
             RefusalKind.QUOTA: (
-                "VcpuLimitExceeded",
+                "MaxSpotInstanceCountExceeded" if is_spot else "VcpuLimitExceeded",
                 Scope(pool.region, quota=quota_of(pool.instance_type), purchase_option=option),
             ),
             RefusalKind.ADDRESSES: ("InsufficientFreeAddressesInSubnet", Scope(pool.region, zone=pool.zone)),

@@ -85,7 +85,9 @@ _REFUSALS = {
     "InvalidFleetConfiguration": RefusalKind.UNSUPPORTED,
     "InstanceLimitExceeded": RefusalKind.MARKET_LIMIT,
     "MaxFleetCountExceeded": RefusalKind.MARKET_LIMIT,
-    "MaxSpotInstanceCountExceeded": RefusalKind.MARKET_LIMIT,
+    # Spot's limits are counted in vCPUs of a group of families, as on-demand's are, and keep their old name.
+    # Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-limits.html
+    "MaxSpotInstanceCountExceeded": RefusalKind.QUOTA,
     "VcpuLimitExceeded": RefusalKind.QUOTA,
     "InsufficientFreeAddressesInSubnet": RefusalKind.ADDRESSES,
     # Beyond Karpenter's: what a person must mend, by EC2's list of client errors.
@@ -115,8 +117,14 @@ class Cancelled(Conflict):
         self.at = tuple(at)
 
 
-def refusal_kind(code: str) -> RefusalKind:
-    """Why EC2 launched nothing, from an error code of CreateFleet's."""
+def refusal_kind(code: str, words: str = "") -> RefusalKind:
+    """Why EC2 launched nothing, from an error's code and words.
+
+    *Unsupported* is for good only where the words name the zone. *The requested configuration is currently
+    not supported* comes and goes, with GPU types too (aws/karpenter-provider-aws#2147, #2177).
+    """
+    if code == "Unsupported" and "availability zone" not in words.lower():
+        return RefusalKind.CAPACITY
     if code not in _REFUSALS and code.startswith(_BAD_REQUEST):
         return RefusalKind.REQUEST
     return _REFUSALS.get(code, RefusalKind.OTHER)

@@ -105,7 +105,7 @@ class Ec2Fleet:
             if was_repeated(denied):
                 raise Unavailable(str(denied)) from denied
             # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
-            kind, words = refusal_kind(denied.code), str(denied)
+            kind, words = refusal_kind(denied.code, str(denied)), str(denied)
             mend = remedy(kind, denied.code, words, request.spec.region, None)
             if kind in (RefusalKind.PERMISSION, RefusalKind.REQUEST, RefusalKind.OTHER):
                 raise Denied(words, denied.code, mend) from denied
@@ -200,7 +200,8 @@ def _start_refusal(denied: Denied, region: str) -> Refusal:
     """Without an offering: whoever asked knows where the instance is."""
     # An ID that is unknown is no mistake in the service file: somebody terminated the instance.
     is_gone = denied.code == INSTANCE_NOT_FOUND
-    kind, words = RefusalKind.OTHER if is_gone else refusal_kind(denied.code), str(denied)
+    words = str(denied)
+    kind = RefusalKind.OTHER if is_gone else refusal_kind(denied.code, words)
     return Refusal(kind, denied.code, words, None, remedy(kind, denied.code, words, region, None))
 
 
@@ -304,7 +305,8 @@ def _refusal(request: LaunchRequest, error: CreateFleetErrorTypeDef) -> Refusal:
     code = error.get("ErrorCode", "")
     pool = _pool(request, error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}))
     offering = Offering(pool, request.purchase_option) if pool else None
-    kind, words = refusal_kind(code), error.get("ErrorMessage", "")
+    words = error.get("ErrorMessage", "")
+    kind = refusal_kind(code, words)
     return Refusal(kind, code, words, offering, remedy(kind, code, words, request.spec.region, offering))
 
 

@@ -16,6 +16,8 @@ _OF_CODES = {
         "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
     ),
     "Blocked": "AWS has blocked the account: ask AWS Support",
+    # Service Quotas lists none for instant fleets; who met it was told so by Support (runs-on/runs-on#88).
+    "MaxFleetCountExceeded": "AWS restricts the account: ask AWS Support to lift that; no quota does",
     "OptInRequired": "finish what EC2 asks for in its words, then nothing more is to be done",
     "PendingVerification": "wait until AWS has verified the account, some hours at most, or ask AWS Support",
 }

@@ -142,7 +142,7 @@ def _lasting(replica: Replica, region: str) -> str:
     is_denied = text.startswith(_DENIED)
     answer = text.removeprefix(_DENIED) if is_denied else text.rpartition(_ANSWERED)[2]
     codes = (_DENIED_CODE if is_denied else _CODE).findall(answer)
-    kinds = [refusal_kind(code) for code in codes]
+    kinds = [refusal_kind(code, answer) for code in codes]
     # What is denied as a whole, every pool is.
     if not codes or not (is_denied or all(kind.is_lasting for kind in kinds)):
         return ""

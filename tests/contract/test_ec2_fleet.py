@@ -315,9 +315,9 @@ def test_no_instance_is_lost(
         ("UnfulfillableCapacity", RefusalKind.CAPACITY),
         ("SpotMaxPriceTooLow", RefusalKind.CAPACITY),
         ("ReservationCapacityExceeded", RefusalKind.CAPACITY),
-        ("Unsupported", RefusalKind.UNSUPPORTED),
+        ("Unsupported", RefusalKind.CAPACITY),
         ("InvalidFleetConfiguration", RefusalKind.UNSUPPORTED),
-        ("MaxSpotInstanceCountExceeded", RefusalKind.MARKET_LIMIT),
+        ("MaxSpotInstanceCountExceeded", RefusalKind.QUOTA),
         ("InstanceLimitExceeded", RefusalKind.MARKET_LIMIT),
         ("MaxFleetCountExceeded", RefusalKind.MARKET_LIMIT),
         ("VcpuLimitExceeded", RefusalKind.QUOTA),
@@ -345,6 +345,31 @@ def test_codes_in_an_answer(launching: Stubber, fleet: Ec2Fleet, code: str, kind
 
 
 @pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (
+            "Your requested instance type (g5.xlarge) is not supported in your requested Availability Zone"
+            " (us-east-1e). Please retry your request by not specifying an Availability Zone.",
+            RefusalKind.UNSUPPORTED,
+        ),
+        (
+            "The requested configuration is currently not supported. Please check the documentation for"
+            " supported configurations.",
+            RefusalKind.CAPACITY,
+        ),
+    ],
+)
+def test_what_is_not_supported_now_may_be_in_minutes(
+    launching: Stubber, fleet: Ec2Fleet, words: str, kind: RefusalKind
+) -> None:
+    """Only a zone that hasn't got the type hasn't got it tomorrow."""
+    error = {**_error("Unsupported", "g5.xlarge", "subnet-a"), "ErrorMessage": words}
+    launching.add_response("create_fleet", {"Errors": [error]})
+    (refusal,) = fleet.launch(REQUEST).refusals
+    assert (refusal.kind, refusal.message) == (kind, words)
+
+
+@pytest.mark.parametrize(
     ("option", "code", "words", "remedy"),
     [
         ("spot", "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded", "(L-3819A6DF)"),
@@ -355,7 +380,8 @@ def test_codes_in_an_answer(launching: Stubber, fleet: Ec2Fleet, code: str, kind
             "your current vCPU limit of 0",
             "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-DB2E81BA",
         ),
-        ("spot", "MaxFleetCountExceeded", "too many", "/servicequotas/home/services/ec2/quotas"),
+        ("spot", "InstanceLimitExceeded", "too many", "/servicequotas/home/services/ec2/quotas"),
+        ("spot", "MaxFleetCountExceeded", "You've reached your quota", "AWS Support"),
         (
             "spot",
             "UnauthorizedOperation",
@@ -769,7 +795,7 @@ def test_a_termination_that_failed_is_seen(
         ("VcpuLimitExceeded", 400, RefusalKind.QUOTA, "ask for more of the quota"),
         ("InstanceLimitExceeded", 400, RefusalKind.MARKET_LIMIT, "ask for more of the quota"),
         ("UnauthorizedOperation", 403, RefusalKind.PERMISSION, "allow ec2:StartInstances"),
-        ("Unsupported", 400, RefusalKind.UNSUPPORTED, ""),
+        ("Unsupported", 400, RefusalKind.CAPACITY, ""),
         ("InvalidInstanceID.NotFound", 400, RefusalKind.OTHER, ""),
         ("NeverHeardOf", 400, RefusalKind.OTHER, ""),
     ],

@@ -77,7 +77,7 @@ class TargetActions:
 
     def _register(self, context: Context) -> Result:
         arn = self._require(context, "RegisterTargets")
-        targets = _targets(context)
+        targets = _to_change(context)
         instances = context.cloud.instances
         unknown = [id_ for id_, _ in targets if id_ not in instances]
         if unknown:
@@ -94,7 +94,7 @@ class TargetActions:
 
     def _deregister(self, context: Context) -> Result:
         arn = self._require(context, "DeregisterTargets")
-        targets = _targets(context)
+        targets = _to_change(context)
         self._call(lambda: self._balancer.deregister(arn, targets))
         for instance_id, _ in targets:
             context.cloud.deregistered(instance_id)
@@ -124,6 +124,17 @@ class TargetActions:
             return work()
         except UnknownTargetGroupError as error:
             raise AwsError("TargetGroupNotFound", "One or more target groups not found") from error
+
+
+MANY_TARGETS = 100
+"""ELBv2 refuses larger calls to change targets now and then: here, always (kubernetes/kubernetes#101592)."""
+
+
+def _to_change(context: Context) -> list[tuple[str, int | None]]:
+    targets = _targets(context)
+    if len(targets) > MANY_TARGETS:
+        raise AwsError("InternalFailure", "the request has too many targets", status=500)
+    return targets
 
 
 def _targets(context: Context) -> list[tuple[str, int | None]]:

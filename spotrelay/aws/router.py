@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef, TargetHealthDescriptionTypeDef
 
 
+MAX_TARGETS = 100
+"""ELBv2 documents no limit, and refuses large calls now and then. So many at a time are what Kubernetes asks
+for (kubernetes/kubernetes#101592)."""
+
+
 class TargetGroupRouter:
     """See `ports.Router`. A target group that is gone has no targets: nothing to do there is an error."""
 
@@ -89,14 +94,22 @@ def _call(
     ports: Mapping[str, int],
     call: Callable[[str, Sequence[TargetDescriptionTypeDef]], None],
 ) -> frozenset[str]:
-    """Call for all the targets at once; the ones that ELBv2 can't take.
+    """Call for as many targets at once as may be; the ones that ELBv2 can't take.
 
     One invalid target and it takes none of them: then it is asked for each by itself.
     """
-    if not instance_ids:
-        return frozenset()
+    slots = list(dict.fromkeys(instance_ids))
+    batches = (slots[first : first + MAX_TARGETS] for first in range(0, len(slots), MAX_TARGETS))
+    return frozenset().union(*(_call_once(spec, batch, ports, call) for batch in batches))
+
+
+def _call_once(
+    spec: ServiceSpec,
+    slots: Sequence[str],
+    ports: Mapping[str, int],
+    call: Callable[[str, Sequence[TargetDescriptionTypeDef]], None],
+) -> frozenset[str]:
     # Registered with a port, a target is known by ID and port together.
-    slots = dict.fromkeys(instance_ids)
     targets: list[TargetDescriptionTypeDef] = [
         {"Id": host(slot), "Port": port(slot) or ports.get(slot, spec.port)} for slot in slots
     ]
@@ -107,8 +120,8 @@ def _call(
         if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
             raise
         if denied.code == TARGET_INVALID and len(targets) > 1:
-            return frozenset().union(*(_call(spec, [slot], ports, call) for slot in slots))
-        return frozenset(instance_ids)
+            return frozenset().union(*(_call_once(spec, [slot], ports, call) for slot in slots))
+        return frozenset(slots)
     return frozenset()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,14 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import CONDITION_FAILED, translated
 from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.core.ports import Denied, Throttled
+from spotrelay.core.ports import Conflict, Denied, Throttled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import KeysAndAttributesUnionTypeDef
+
+CONFLICT_WAITS_S = (0.02, 0.05, 0.1)
+"""Between tries to write an item that a transaction is writing, doubled at most at random. Source:
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html (conflict handling)."""
 
 MAX_BATCH_GET = 100
 """DynamoDB's limit for one BatchGetItem."""
@@ -129,7 +134,22 @@ class Table:
             return [(_key_of(item), item) for item in islice(items, limit)]
 
     def write(self, write: Write) -> bool:
-        """Write one item; False if its condition doesn't hold."""
+        """Write one item; False if its condition doesn't hold.
+
+        While a transaction writes the item DynamoDB refuses others, and botocore doesn't repeat that. It is
+        over in milliseconds, so the write is tried again.
+
+        Raises:
+            Conflict: it was so each time.
+        """
+        for wait_s in CONFLICT_WAITS_S:
+            try:
+                return self._written(write)
+            except Conflict:
+                self._sleep(wait_s * (1 + random.random()))  # noqa: S311 - so that two don't meet again
+        return self._written(write)
+
+    def _written(self, write: Write) -> bool:
         request = {"TableName": self._name, **_request(write)}
         try:
             with translated():

@@ -9,6 +9,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.core.instances import TargetState
@@ -148,6 +149,20 @@ def test_deregistration_is_one_call(elbv2: Stubber, clients: Clients) -> None:
         "deregister_targets", {}, {"TargetGroupArn": SPEC.target_group_arn, "Targets": targets}
     )
     TargetGroupRouter(clients).deregister(SPEC, ["i-1", "i-2", "i-1"])
+
+
+def test_many_go_a_hundred_at_a_time(elbv2: Stubber, clients: Clients) -> None:
+    """In order; a call that is refused costs only its own."""
+    slots = [f"i-{n}" for n in range(250)]
+    targets = [{"Id": slot, "Port": 8081} for slot in slots]
+
+    def asked(first: int) -> dict[str, object]:
+        return {"TargetGroupArn": SPEC.target_group_arn, "Targets": targets[first : first + 100]}
+
+    elbv2.add_response("register_targets", {}, asked(0))
+    elbv2.add_client_error("register_targets", TARGET_GROUP_NOT_FOUND, expected_params=asked(100))
+    elbv2.add_response("register_targets", {}, asked(200))
+    assert TargetGroupRouter(clients).register(SPEC, slots, {}) == set(slots[100:200])
 
 
 def test_states_in_our_words(elbv2: Stubber, clients: Clients) -> None:

@@ -14,7 +14,7 @@ from spotrelay.aws import items, pool_memory
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
+from spotrelay.aws.table import BATCH_ROUNDS, CONFLICT_WAITS_S, Key, Table, Update, Values, Write
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.names import TABLE_TTL
 from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
@@ -220,7 +220,6 @@ def test_a_conflict_names_the_rows(dynamodb: Stubber, stubbed: DynamoStore) -> N
     ("code", "status", "error"),
     [
         ("ProvisionedThroughputExceededException", 400, Throttled),
-        ("TransactionConflictException", 400, Conflict),
         ("InternalServerError", 500, Unavailable),
         ("ResourceNotFoundException", 400, Denied),
     ],
@@ -231,6 +230,21 @@ def test_a_single_write_that_fails(
     """A lease that couldn't be asked for isn't taken for one that somebody else holds."""
     dynamodb.add_client_error("update_item", code, "no", status)
     with pytest.raises(error):
+        stubbed.acquire("demo", "first", NOW, 60)
+
+
+def test_a_write_that_meets_a_transaction_is_made_again(
+    dynamodb: Stubber, stubbed: DynamoStore, waits: list[float]
+) -> None:
+    """It takes milliseconds, and botocore doesn't repeat it. After four times somebody else has to."""
+    for _ in range(3):
+        dynamodb.add_client_error("update_item", "TransactionConflictException", "ongoing", 400)
+    dynamodb.add_response("update_item", {})
+    assert stubbed.acquire("demo", "first", NOW, 60)
+    assert all(least <= wait <= 2 * least for wait, least in zip(waits, CONFLICT_WAITS_S, strict=True))
+    for _ in range(4):
+        dynamodb.add_client_error("update_item", "TransactionConflictException", "ongoing", 400)
+    with pytest.raises(Conflict):
         stubbed.acquire("demo", "first", NOW, 60)
 
 

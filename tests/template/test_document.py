@@ -28,6 +28,7 @@ from spotrelay.core.spec import (
 from spotrelay.service import Service, envfile, load
 from spotrelay.service.dialect import canonical
 from spotrelay.service.document import Document
+from spotrelay.service.limits import FETCHING_S
 from spotrelay.service.wording import sections
 from stacks.service import ServiceStack
 from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
@@ -248,7 +249,7 @@ SETTINGS = ServiceSettings(
     drain_s=45,
     drain_unhurried_s=240,
     on_warning=OnWarning.SERVE_ON,
-    initial_delay_s=1700,
+    initial_delay_s=1700 + FETCHING_S,
     readiness_probe=ReadinessProbe(
         "/v1/generate",
         {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"},
@@ -482,14 +483,15 @@ def test_replicas_are_reached_at_any_port(template: Template) -> None:
 
 
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
-    """Three minutes of launches, a start of 1700 s, a drain of 45 s."""
+    """Three minutes of launches, a start of 1700 s once all is fetched, a drain of 45 s."""
     alarms = alarms_of(template, "tuned")
     assert alarms["CannotLaunch/Unlaunched"]["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
     missing = alarms["NotWhole/Missing"]
-    assert missing["EvaluationPeriods"] * missing["Period"] >= 1700 + STARTED_WITHIN_S > 1700
+    start_s = 1700 + FETCHING_S
+    assert missing["EvaluationPeriods"] * missing["Period"] >= start_s + STARTED_WITHIN_S > start_s
     for name in ("NothingReady", "CannotLaunch", "NotWhole"):
         assert "(35, unless `spotrelay scale tuned` shows another number)" in alarms[name]["AlarmDescription"]
-    assert "initial_delay_seconds: 1700" in alarms["NotWhole"]["AlarmDescription"]
+    assert f"{start_s} s, from initial_delay_seconds" in alarms["NotWhole"]["AlarmDescription"]
     assert alarms["SlowAnswers"]["Threshold"] == 45
 
 

@@ -227,8 +227,8 @@ class ServiceAlarms(Construct):
             cloudwatch.AlarmRule.any_of(_rings(missing)),
             f"fewer replicas than desired ({self._desired}) have been ready for longer than one takes to"
             f" start ({service.initial_delay_s:.0f} s, from initial_delay_seconds). The status says what each"
-            " of them does; if they fail, the log of the functions says why, and the instance's console output"
-            f" what it did. If they have no instance: {WHERE_WORDS}",
+            " of them does; if they fail, the log of the functions says why, and the instance's console"
+            f" output what it did. If they have no instance: {WHERE_WORDS}",
             suppressor=explained,
             extension_s=self._start_s,
         )

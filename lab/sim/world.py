@@ -462,7 +462,7 @@ class SimWorld:
         self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S, port=spec.port)
 
     def _standing_by(self, spec: ServiceSpec, id_: int, highest_id: int) -> Replica:
-        """A standby that has been stopped for a while."""
+        """A standby that was tried out, and has been stopped for a while."""
         pool = self.cloud.resumes.choice(spec.pools)
         instance = self.cloud.add(
             spec.service, Offering(pool, PurchaseOption.ON_DEMAND), age_s=WARM_S, is_stopped=True
@@ -486,8 +486,7 @@ class SimWorld:
             instance.id,
             purchase_option=PurchaseOption.ON_DEMAND,
             is_standby=True,
-            # Every other one was tried out, or is of before there were trials.
-            resume_s=40.0 if id_ % 2 else None,
+            resume_s=40.0,
         )
 
     def _roomy(self, spec: ServiceSpec, option: PurchaseOption) -> Offering:

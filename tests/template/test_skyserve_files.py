@@ -17,6 +17,7 @@ from spotrelay.core.scaling import Scaling
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.service import envfile
 from spotrelay.service.inputs import NOTHING
+from spotrelay.service.limits import FETCHING_S
 from spotrelay.service.software import KEEP_ALIVE
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
@@ -115,6 +116,7 @@ EXPECTED = {
         families=L4,
         check=("/v1/models", "200"),
         container="vllm/vllm-openai:v0.11.0",
+        initial_delay_s=1200 + FETCHING_S,
         run="python3 -m vllm.entrypoints.openai.api_server --port 8000",
     ),
     "headers-and-key": Facts(

@@ -186,7 +186,9 @@ class Rule(StrEnum):
     ONE_ROW_PER_INSTANCE = "No instance has two rows, and no standby is resumed twice at once"
     NOTHING_SERVING_STOPPED = "No instance that serves is stopped unless as many as desired serve without it"
     STANDBY_KEPT = "A standby's instance is terminated only if the standby was given up"
-    STANDBYS_PREPARED_SINGLY = "One standby is prepared at a time, and only while as many as desired serve"
+    STANDBYS_PREPARED_SINGLY = (
+        "One standby is prepared, or tried out, at a time, and only while as many as desired serve"
+    )
     STANDBY_TRIED = "A new standby is started once more before it is relied on, and once only"
     STANDBY_BACKOFF = "After a standby that couldn't be prepared the next one waits"
     STANDBY_RESUMED = (

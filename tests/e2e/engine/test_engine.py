@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -17,7 +18,7 @@ from openai.types.chat import ChatCompletionUserMessageParam
 from spotrelay.cli.drill import RECENT_S
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
-from tests.e2e.test_drill import answer_of, started
+from tests.e2e.test_drill import started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(8 * WITHIN_S)]
 
@@ -140,7 +141,8 @@ def test_a_drill_of_it_leaves_no_gap(engine: Bench) -> None:
     engine.settled()
     engine.cloud.age_metrics(2 * RECENT_S)
     with used(engine):
-        told = answer_of(started(engine, "drill", "--yes", "--json"))
+        output, _ = started(engine, "drill", "--yes", "--json").communicate(timeout=3 * WITHIN_S)
+    told = json.loads(output)
     (loss,) = told["losses"]
     assert (told["gap_s"], loss["replaced_by"] > loss["replica"]) == (0, True)
     assert [one for one in told["problems"] if "request" not in one] == []

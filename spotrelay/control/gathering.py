@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from zoneinfo import ZoneInfoNotFoundError
 
 from spotrelay.control.performing import Outcome
 from spotrelay.control.reporting import Reporting
@@ -68,6 +67,8 @@ class Gatherer:
 
     def with_load(self, outcome: Outcome, deployed: ServiceSpec, wanted: Scaling, rows: Rows) -> Rows:
         """The rows with the number that the load asks for by now; as before if nobody can tell."""
+        from zoneinfo import ZoneInfoNotFoundError  # no warning waits for this
+
         ports, service = self._ports, deployed.service
         known = rows.requests.get(desired.Source.LOAD)
         before = known or scaling.begun(deployed, rows)

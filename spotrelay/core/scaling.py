@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from spotrelay.core import schedules
 
@@ -104,6 +103,8 @@ class Scaling:
         Raises:
             zoneinfo.ZoneInfoNotFoundError: this machine doesn't know a schedule's time zone.
         """
+        from zoneinfo import ZoneInfo  # few services have schedules, and every warning waits for imports
+
         latest, at = Bounds(self.min_replicas, self.max_replicas), None
         for schedule in self.schedules:
             fired = schedules.parsed(schedule.cron).last_fired(ZoneInfo(schedule.time_zone), now)

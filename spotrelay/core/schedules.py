@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 MOST_DAYS = 8 * 366
 """How far back a firing is looked for. 29 February is the rarest day: it comes again after eight years where

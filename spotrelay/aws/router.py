@@ -99,30 +99,24 @@ def _call(
     One invalid target and it takes none of them: then it is asked for each by itself.
     """
     slots = list(dict.fromkeys(instance_ids))
-    batches = (slots[first : first + MAX_TARGETS] for first in range(0, len(slots), MAX_TARGETS))
-    return frozenset().union(*(_call_once(spec, batch, ports, call) for batch in batches))
-
-
-def _call_once(
-    spec: ServiceSpec,
-    slots: Sequence[str],
-    ports: Mapping[str, int],
-    call: Callable[[str, Sequence[TargetDescriptionTypeDef]], None],
-) -> frozenset[str]:
-    # Registered with a port, a target is known by ID and port together.
-    targets: list[TargetDescriptionTypeDef] = [
-        {"Id": host(slot), "Port": port(slot) or ports.get(slot, spec.port)} for slot in slots
-    ]
-    try:
-        with translated():
-            call(spec.target_group_arn, targets)
-    except Denied as denied:
-        if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
-            raise
-        if denied.code == TARGET_INVALID and len(targets) > 1:
-            return frozenset().union(*(_call_once(spec, [slot], ports, call) for slot in slots))
-        return frozenset(slots)
-    return frozenset()
+    refused: set[str] = set()
+    for first in range(0, len(slots), MAX_TARGETS):
+        batch = slots[first : first + MAX_TARGETS]
+        # Registered with a port, a target is known by ID and port together.
+        targets: list[TargetDescriptionTypeDef] = [
+            {"Id": host(slot), "Port": port(slot) or ports.get(slot, spec.port)} for slot in batch
+        ]
+        try:
+            with translated():
+                call(spec.target_group_arn, targets)
+        except Denied as denied:
+            if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
+                raise
+            if denied.code == TARGET_INVALID and len(batch) > 1:
+                refused |= frozenset().union(*(_call(spec, [slot], ports, call) for slot in batch))
+            else:
+                refused |= set(batch)
+    return frozenset(refused)
 
 
 def state_of(state: str) -> TargetState:

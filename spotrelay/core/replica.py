@@ -309,6 +309,11 @@ class Replica:
         return self.reason == TRIAL
 
     @property
+    def was_started_again(self) -> bool:
+        """Whether it got a standby's instance, which then was started: it was resumed, or tried out."""
+        return self.is_standby and (self.is_fallback or self.is_tried)
+
+    @property
     def serves(self) -> bool:
         """Whether it is ready and passes its checks."""
         return self.state is ReplicaState.READY and self.unhealthy_since is None

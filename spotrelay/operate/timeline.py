@@ -262,8 +262,7 @@ class _Picture:
 
 def _own(replica: Replica) -> Mapping[ReplicaState, datetime]:
     """What it has been through itself: a standby's instance comes with the time when it was requested."""
-    is_started_again = replica.is_fallback or replica.is_tried
-    is_passed_on = is_started_again or ReplicaState.PROVISIONING not in replica.entered
+    is_passed_on = replica.was_started_again or ReplicaState.PROVISIONING not in replica.entered
     if not (replica.is_standby and is_passed_on and len(replica.entered) > 1):
         return replica.entered
     return {state: at for state, at in replica.entered.items() if state != ReplicaState.REQUESTED}

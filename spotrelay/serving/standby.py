@@ -88,11 +88,7 @@ def is_asleep(replica: Replica, instance: Instance) -> bool:
 
 def has_ended_before(replica: Replica) -> bool:
     """Whether it was started again and never ran: that its instance ended says nothing of its version."""
-    return _was_started_again(replica) and replica.state is ReplicaState.PROVISIONING
-
-
-def _was_started_again(replica: Replica) -> bool:
-    return replica.is_standby and (replica.is_fallback or replica.is_tried)
+    return replica.was_started_again and replica.state is ReplicaState.PROVISIONING
 
 
 def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]:
@@ -108,7 +104,7 @@ def is_of_before(signal: Signal, replica: Replica) -> bool:
 
     Events come late, and more than once. That an instance is gone is true whenever it comes.
     """
-    if not (isinstance(signal, StateChange) and _was_started_again(replica)):
+    if not (isinstance(signal, StateChange) and replica.was_started_again):
         return False
     runs_since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
     # EC2's times have whole seconds.

@@ -354,8 +354,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
     # A tick may make it ready at the same time.
     was_starting = any(r.state in STARTING_STATES and r.instance_id == row.instance_id for r in read)
     is_starting = row.state in STARTING_STATES or was_starting
-    is_started_again = row.is_standby and (row.is_fallback or row.is_tried)
-    if is_started_again and detail.get("state") in ("running", "stopping", "stopped"):
+    if row.was_started_again and detail.get("state") in ("running", "stopping", "stopped"):
         return ""  # it may be of before; the tick sees what is so
     if is_starting and not row.is_warned and "State-change" in kind:
         # The event doesn't say whether it failed or EC2 took it. The tick asks EC2.

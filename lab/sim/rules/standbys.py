@@ -37,8 +37,8 @@ GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "se
 
 def got_instance_of_another(row: Replica) -> bool:
     """Whether the row was created with another's instance: a standby was resumed, or stands by again."""
-    if row.is_fallback or row.is_tried:
-        return row.is_standby
+    if row.was_started_again:
+        return True
     is_back = row.state is ReplicaState.STANDBY or ReplicaState.STANDBY in row.entered
     return row.is_standby and is_back and ReplicaState.PROVISIONING not in row.entered
 
@@ -206,14 +206,13 @@ class StandbyChecker:
         ended = [r for r in changes.update if r.instance_id == row.instance_id and r.state.is_ended]
         was = [before[r.id] for r in ended if r.id in before]
         # One that EC2 refused to start stands by again at once: there is nothing to drain.
-        is_again = row.is_fallback or row.is_tried
-        is_refused = not is_again and all(r.retry_at and r.state in RISING_STATES for r in was)
+        is_refused = not row.was_started_again and all(r.retry_at and r.state in RISING_STATES for r in was)
         # One that has served and is on its way back to stand by runs still, so it may serve again.
         is_on_its_way = row.is_fallback and all(
             r.state is ReplicaState.DRAINING and r.is_fallback and ReplicaState.READY in r.entered
             for r in was
         )
-        wanted = ReplicaState.STANDBY if is_again else ReplicaState.DRAINING
+        wanted = ReplicaState.STANDBY if row.was_started_again else ReplicaState.DRAINING
         states = {r.state for r in was}
         if len(was) != 1 or not (is_refused or is_on_its_way or states == {wanted}):
             self.checker.report(

@@ -197,7 +197,8 @@ def steps(trial: Trial) -> Iterator[tuple[str, Callable[[Trial], str]]]:
 def tried(trial: Trial) -> Iterator[str]:
     """The example's lines of the page. Raises FailedError."""
     yield f"## services/{trial.name}.yaml\n\n"
-    yield f"On {datetime.now(UTC):%Y-%m-%d}, with Python {trial.python}:\n\n| | | s |\n|---|---|---|\n"
+    python = f", with Python {trial.python}" if trial.directory.is_dir() else ""
+    yield f"On {datetime.now(UTC):%Y-%m-%d}{python}:\n\n| | | s |\n|---|---|---|\n"
     for name, step in steps(trial):
         began = time.monotonic()
         sys.stderr.write(f"{trial.name}: {name} …\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 HOURS_OF_MONTH = 730
@@ -222,6 +223,13 @@ def backoff_s(attempts: int, first_s: float, max_s: float) -> float:
     """How long to wait after the given number of failed attempts (≥ 1): doubled each time up to a ceiling."""
     # The exponent is bounded so that a service that has failed for weeks doesn't overflow a float.
     return float(min(first_s * 2 ** min(attempts - 1, 30), max_s))
+
+
+def middle_s(durations_s: Iterable[float]) -> float:
+    """The median; of two in the middle the longer one. `statistics` would bring decimals and fractions with
+    it, for which a warning would wait."""
+    ordered = sorted(durations_s)
+    return ordered[len(ordered) // 2]
 
 
 def seconds(value: float) -> timedelta:

@@ -197,12 +197,12 @@ def _replacement(
 
 def _resumed(action: Resume, rows: Rows, id_: int, now: datetime) -> Replica:
     """The fallback that a standby becomes. One that never was one is expected to take as long as others."""
-    known = sorted(r.resume_s for r in rows.replicas.values() if r.is_standby and r.resume_s is not None)
+    known = [r.resume_s for r in rows.replicas.values() if r.is_standby and r.resume_s is not None]
     return replace(
         _with_instance_of(action.replica, id_, ReplicaState.PROVISIONING, now),
         reason=action.reason,
         is_fallback=True,
-        resume_s=action.replica.resume_s or (known[len(known) // 2] if known else None),
+        resume_s=action.replica.resume_s or (timing.middle_s(known) if known else None),
         launch=f"resumed: {action.replica} stood by in {action.replica.offering}",
     )
 

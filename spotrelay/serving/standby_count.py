@@ -119,7 +119,7 @@ def usual_resume_s(record: Iterable[Replica]) -> float:
     if len(resumed) < RESUMES_LEAST:
         return timing.STANDBY_RESUME_S
     latest = sorted(resumed, key=lambda r: r.entered[ReplicaState.READY])[-STARTS:]
-    return sorted(r.resume_s or 0.0 for r in latest)[len(latest) // 2]
+    return timing.middle_s(r.resume_s or 0.0 for r in latest)
 
 
 def _needs_none(spec: ServiceSettings, starts: Sequence[float], fits_s: float) -> bool:

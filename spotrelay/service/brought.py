@@ -27,8 +27,8 @@ MAX_SECURITY_GROUPS = 4
 MAX_CONDITION_VALUES = 3
 MAX_RULE_VALUES = 5
 MAX_WILDCARDS = 5
-"""What a listener's rule takes: paths, or hosts; both together; `*` and `?` in all of them. CreateRule refuses more.
-Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/rule-condition-types.html"""
+"""What a listener's rule takes: paths, or hosts; both together; `*` and `?` in all of them. CreateRule
+refuses more. Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/rule-condition-types.html"""
 
 _ELB = r"^arn:aws[a-z-]*:elasticloadbalancing:[a-z0-9-]+:[0-9]{12}:"
 _IAM = r"^arn:aws[a-z-]*:iam::[0-9]{12}:"

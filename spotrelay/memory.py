@@ -52,6 +52,7 @@ class MemoryService:
     serving: int = 0
     removal: Removal = field(default_factory=Removal)
     document: ServiceSpec | None = None
+    is_claimed: bool = True
     earlier: dict[int, ServiceSpec] = field(default_factory=dict)
     rollback: Rollback | None = None
     backoff: Backoff = field(default_factory=Backoff)
@@ -121,6 +122,7 @@ class MemoryStore:
             is_whole=True,
             removal=kept.removal,
             document=kept.document,
+            is_claimed=kept.is_claimed,
             earlier=dict(kept.earlier),
             rollback=kept.rollback,
             replicas=replicas,
@@ -137,7 +139,7 @@ class MemoryStore:
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
         kept = self._of(service)
-        return None if kept.removal.told_at else kept.document
+        return kept.document if kept.is_claimed and not kept.removal.told_at else None
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
@@ -145,6 +147,10 @@ class MemoryStore:
         kept.document = spec
         if earlier is not None:
             kept.earlier = dict(earlier)
+
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """See `ports.Store.note_claim`."""
+        self._of(service).is_claimed = is_ours
 
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""

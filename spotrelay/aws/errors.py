@@ -40,6 +40,8 @@ _THROTTLED = frozenset(
         "PriorRequestNotComplete",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
+        # Of DescribeSpotInstanceRequests alone: too often for so many.
+        "RequestResourceCountExceeded",
         "RequestThrottled",
         "RequestThrottledException",
         "SlowDown",

@@ -126,7 +126,10 @@ class Store(Protocol):
         ...
 
     def document(self, service: str) -> ServiceSpec | None:
-        """The last runtime document that was kept for the service; None if none ever was."""
+        """The last runtime document that was kept for the service.
+
+        None if none ever was, if the service was removed, or if another control plane has it.
+        """
         ...
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
@@ -134,6 +137,10 @@ class Store(Protocol):
 
         `earlier`: what `Rows.earlier` is to be; None: as it is.
         """
+        ...
+
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """Put on record whether the service is ours to act on, for when nobody can be asked."""
         ...
 
     def note_held(self, service: str, held: Held) -> None:
@@ -441,6 +448,7 @@ class Services(Protocol):
 
         Raises:
             UnreadableDocument: there is one. Not the same as None, which may end the service's replicas.
+            PortError: nobody can say.
             OtherControlPlane: it is for another control plane to act on.
         """
         ...

@@ -56,16 +56,14 @@ class NetworkStack(Stack):
             scope, id_, description="SpotRelay's network, shared by its services", **stack_options
         )
         self._settings = settings
-        count = len(settings.zones) or zones_of_default(settings.target_region)
-        # By position: naming the region's zones would take a call to AWS at synth.
-        by_position = [Fn.select(index, Fn.get_azs()) for index in range(count)]
+        zones = self.availability_zones
         self._vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(CIDR),
-            availability_zones=list(settings.zones) or by_position,
+            availability_zones=zones,
             # Addresses for zones that are named later: without them the private subnets would move.
-            reserved_azs=MAX_ZONES - count,
+            reserved_azs=MAX_ZONES - len(zones),
             nat_gateways=settings.nat_gateways,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
@@ -101,6 +99,13 @@ class NetworkStack(Stack):
         for subnet in (*self._vpc.public_subnets, *self._private_subnets):
             self.export_value(subnet.subnet_id)
             self.export_value(_zone(subnet))
+
+    @property
+    def availability_zones(self) -> list[str]:
+        """Overrides the CDK's: a VPC asks its stack, which looks an account's zones up if it knows which."""
+        count = zones_of_default(self._settings.target_region)
+        by_position = [Fn.select(index, Fn.get_azs()) for index in range(count)]
+        return list(self._settings.zones) or by_position
 
     @property
     def network(self) -> Network:

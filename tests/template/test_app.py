@@ -19,6 +19,8 @@ from tests.template.conftest import ROOT, SERVICE_FILES
 DEAD = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
 
+IN_OWN_VPC = {"vpc_id": "vpc-00000001", "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b"}
+
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
@@ -39,6 +41,24 @@ def test_synth_needs_neither_network_nor_credentials_nor_tools(
         "SpotRelay-Service-demo.template.json",
         "SpotRelay-Service-llama3.template.json",
     }
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {},
+        {"account": "000000000000", "region": "us-east-1"},
+        {"account": "000000000000", "region": "us-east-1", "zones": "us-east-1d,us-east-1f"},
+        {"account": "000000000000", "region": "us-east-1", **IN_OWN_VPC},
+    ],
+    ids=["anywhere", "one account", "its zones", "its network"],
+)
+def test_synth_leaves_nothing_to_look_up(tmp_path: Path, context: dict[str, str]) -> None:
+    """Whatever is said about the account, the CDK's command line finds nothing that it would ask AWS for."""
+    done = _run_app(tmp_path, {**_services("demo"), **context})
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest.get("missing", []) == []
 
 
 def test_synth_always_says_the_same(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,6 +111,32 @@ def test_why_a_deployment_failed_is_cloudformations_word() -> None:
     ]  # fmt: skip
     assert cdk.why(lines).endswith("No room")
     assert cdk.why(["one", "two", ""]) == "two"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Resource handler returned message: "Nat Gateway is not available in this availability zone"',
+        "The provided subnets contain availability zone Lambda doesn't support. Please use a different set",
+        "The following Availability Zones us-west-1a cannot be associated with a load balancer.",
+        "Value (ap-northeast-1b) for parameter availabilityZone is invalid. Subnets can currently only be",
+        "Template error: Fn::Select  cannot select nonexistent value at index 2",
+        "",
+    ],
+)
+def test_a_zone_that_lacks_something_has_a_remedy(tmp_path: Path, words: str) -> None:
+    """Below CloudFormation's words is the setting that names the zones; below others is nothing."""
+    command = tmp_path / "cdk"
+    line = f"SpotRelay-Network |  3 | 10:17:31 AM | CREATE_FAILED        | AWS::Any::Type | {words or 'No'}"
+    command.write_text(f"#!/bin/sh\ncat << 'END'\n{line}\nEND\nexit 1\n", encoding="utf-8")
+    command.chmod(0o700)
+    made = cdk.Cdk(REGION, None, tmp_path, Teller(), time.monotonic() + 60)
+    made._command = command
+    with pytest.raises(CommandError) as failed:
+        made.deploy(tmp_path, [NETWORK_STACK])
+    assert words in str(failed.value)
+    assert ("name the zones, -c zones=" in str(failed.value)) is bool(words)
+    assert (f"--region {REGION}" in str(failed.value)) is bool(words)
 
 
 def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.cloudformation import CONSTRAINED_ZONE
+from spotrelay.operate.stack_remedies import remedy
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -328,3 +330,28 @@ def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:
     assert [gateway["State"] for gateway in found] == ["available"]
     another.remove()
     assert not ground.aws.ec2.describe_addresses()["Addresses"]
+
+
+@pytest.mark.parametrize("lacking", ["NAT gateways", "functions", "load balancers"])
+def test_a_zone_may_lack_something(ground: Ground, lacking: str) -> None:
+    """What AWS doesn't offer there fails its stack, in words of which `up` makes a remedy."""
+    subnet = ground.aws.ec2.create_subnet(
+        VpcId=ground.vpc, CidrBlock="10.0.250.0/24", AvailabilityZone=CONSTRAINED_ZONE
+    )["Subnet"]["SubnetId"]
+    function = {
+        "Code": {"ZipFile": "def handler(*_): pass"}, "Handler": "index.handler", "Runtime": "python3.13",
+        "Role": "arn:aws:iam::000000000000:role/none",
+        "VpcConfig": {"SubnetIds": [ground.subnets[0], subnet]},
+    }  # fmt: skip
+    refused = {
+        "NAT gateways": ("AWS::EC2::NatGateway", {"SubnetId": subnet, "AllocationId": "eipalloc-1"}),
+        "functions": ("AWS::Lambda::Function", function),
+        "load balancers": (
+            "AWS::ElasticLoadBalancingV2::LoadBalancer",
+            {"Name": f"lb-{uuid.uuid4().hex[:8]}", "Subnets": [ground.subnets[0], subnet]},
+        ),
+    }
+    type_, properties = refused[lacking]
+    stack = Stack(ground.aws)
+    assert stack.create({"There": {"Type": type_, "Properties": properties}}) == "ROLLBACK_COMPLETE"
+    assert "name the zones, -c zones=" in remedy(stack.reason(), "us-east-1")

@@ -1,0 +1,58 @@
+"""What CloudFormation refuses, or leaves undone, and MiniStack's doesn't.
+
+Not every zone has everything: https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html
+has what EC2 says then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+CONSTRAINED_ZONE = "us-east-1e"
+"""The one zone here that has neither NAT gateways nor Lambda functions nor load balancers. Nobody gets it
+unless he names it: `Fn::GetAZs` knows others."""
+
+Handler = dict[str, Any]
+
+
+def refuse_in_zone(handlers: dict[str, Handler], subnets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let CloudFormation make nothing in a zone that lacks it, and say so in AWS's words."""
+    for type_, (subnets_of, words) in _LACKING.items():
+        handlers[type_] = {
+            **handlers[type_],
+            "create": _refusing(handlers[type_]["create"], subnets_of, words, subnets),
+        }
+
+
+def _refusing(
+    create: Callable[..., Any],
+    subnets_of: Callable[[Mapping[str, Any]], list[str]],
+    words: str,
+    subnets: Mapping[str, Mapping[str, Any]],
+) -> Callable[..., Any]:
+    def checked(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+        zones = {subnets[id_]["AvailabilityZone"] for id_ in subnets_of(properties) if id_ in subnets}
+        if CONSTRAINED_ZONE in zones:
+            raise ValueError(words)
+        return create(logical_id, properties, stack)
+
+    return checked
+
+
+_LACKING: dict[str, tuple[Callable[[Mapping[str, Any]], list[str]], str]] = {
+    "AWS::EC2::NatGateway": (
+        lambda properties: [properties["SubnetId"]],
+        "Nat Gateway is not available in this availability zone (Service: Ec2, Status Code: 400)",
+    ),
+    "AWS::Lambda::Function": (
+        lambda properties: (properties.get("VpcConfig") or {}).get("SubnetIds") or [],
+        "The provided subnets contain availability zone Lambda doesn't support. Please use a different set of"
+        " subnets. (Service: Lambda, Status Code: 400)",
+    ),
+    "AWS::ElasticLoadBalancingV2::LoadBalancer": (
+        lambda properties: properties.get("Subnets") or [],
+        f"The following Availability Zones {CONSTRAINED_ZONE} cannot be associated with a load balancer."
+        " Please try a different Availability Zone. (Service: ElasticLoadBalancingV2, Status Code: 400)",
+    ),
+}

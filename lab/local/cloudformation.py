@@ -25,6 +25,28 @@ def refuse_in_zone(handlers: dict[str, Handler], subnets: Mapping[str, Mapping[s
         }
 
 
+def keep_what_is_needed(stacks: Any, all_stacks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let a deletion leave what something needs that couldn't be deleted; `stacks` is MiniStack's module.
+
+    CloudFormation deletes what depends on something before that, and goes no further where it fails.
+    """
+    delete = stacks._delete_resource
+
+    def checked(type_: str, physical_id: str, properties: Any, stack: str = "", logical_id: str = "") -> None:
+        found = all_stacks.get(stack) or {}
+        if found.get("StackStatus") == "DELETE_IN_PROGRESS":
+            resources = found["_resources"]
+            failed = {id_ for id_, r in resources.items() if r.get("ResourceStatus") == "DELETE_FAILED"}
+            others = failed - {logical_id}
+            if logical_id in stacks._with_dependencies(
+                others, found["_template"]["Resources"], set(resources)
+            ):
+                raise ValueError("Resource deletion cancelled")
+        delete(type_, physical_id, properties, stack, logical_id)
+
+    stacks._delete_resource = checked
+
+
 def _refusing(
     create: Callable[..., Any],
     subnets_of: Callable[[Mapping[str, Any]], list[str]],

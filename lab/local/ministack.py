@@ -44,7 +44,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from lab.local import wire
-from lab.local.cloudformation import refuse_in_zone
+from lab.local.cloudformation import keep_what_is_needed, refuse_in_zone
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.logs import LogPipe
@@ -839,6 +839,8 @@ class MiniStack:
         if not self._is_strict:
             self._is_strict = True
             refuse_in_zone(provisioners._RESOURCE_HANDLERS, self._services["ec2"]._subnets)
+            cloudformation = import_module("ministack.services.cloudformation")
+            keep_what_is_needed(cloudformation.stacks, cloudformation._stacks)
 
     def _composite_handlers(self) -> dict[str, Callable[..., Any]]:
         cloudwatch: Any = self._services["cloudwatch"]

@@ -28,6 +28,7 @@ from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
+from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
@@ -161,6 +162,7 @@ class Deployer:
         self._services = services
         self._scratch = scratch
         self._teller = teller
+        self._limit = limit
         home = scratch / "home"
         home.mkdir()
         self._cdk = Cdk(self.region, where.profile, home, teller, limit.deadline)
@@ -183,6 +185,8 @@ class Deployer:
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
         self._must_be_bootstrapped(assembly)
+        for name in assembly.stacks:
+            self._must_take_templates(name)
         self._must_leave_others_alone(assembly)
         return assembly
 
@@ -246,6 +250,16 @@ class Deployer:
                 f"{self.region} of {self.account} {lacks}:"
                 f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
             )
+
+    def _must_take_templates(self, name: str) -> None:
+        while (stack := self.stacks.find(name)) and stack.is_busy:
+            doing = f"CloudFormation is at work on {name} ({stack.status})"
+            if self._limit.is_over:
+                raise CommandError(f"{doing}: run this command again once that is over", EXIT_FAILED)
+            self._teller.now(doing)
+            time.sleep(LOOK_S)
+        if stack and (needed := way_out(stack, self.region)):
+            raise CommandError(needed, EXIT_FAILED)
 
     def _must_leave_others_alone(self, assembly: Assembly) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from spotrelay.core.names import NETWORK_STACK
+from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
+from spotrelay.operate.stacks import Stack
 
 _ZONE = (
     # Nobody documents which zones: https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html
@@ -33,3 +34,29 @@ def remedy(words: str, region: str) -> str:
                 " the services in it: its subnets can't move to other zones"
             )
     return ""
+
+
+_COMMANDS = {
+    "CREATE_FAILED": ("nobody rolled back what failed", "aws cloudformation delete-stack"),
+    "REVIEW_IN_PROGRESS": ("it has a change set and nothing else", "aws cloudformation delete-stack"),
+    "DELETE_FAILED": ("part of it has been deleted", "aws cloudformation delete-stack"),
+    "UPDATE_FAILED": ("nobody rolled back what failed", "aws cloudformation rollback-stack"),
+    "UPDATE_ROLLBACK_FAILED": (
+        "it could be brought back only in part: mend what its events name",
+        "aws cloudformation continue-update-rollback",
+    ),
+}
+"""States in which CloudFormation takes no other template, what they mean, and what leads out of them:
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html. The CDK deletes one
+whose creation was rolled back, and makes it anew itself."""
+
+
+def way_out(stack: Stack, region: str) -> str:
+    """What must be done before the stack can be deployed; empty if nothing."""
+    if stack.status not in _COMMANDS:
+        return ""
+    meaning, command = _COMMANDS[stack.status]
+    command = f"{command} --stack-name {stack.name} --region {region}"
+    if stack.status == "DELETE_FAILED" and stack.name.startswith(SERVICE_STACK):
+        command = f"spotrelay down {stack.name.removeprefix(SERVICE_STACK)} --region {region}"
+    return f"{stack.name} is {stack.status}, {meaning}: run {command}, and then this command again"

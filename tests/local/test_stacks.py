@@ -8,11 +8,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.cloudformation import CONSTRAINED_ZONE
+from spotrelay.aws.clients import Clients
 from spotrelay.operate.stack_remedies import remedy
+from spotrelay.operate.stacks import Stacks
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -57,7 +60,11 @@ class Stack:
         return str(next(e["ResourceStatusReason"] for e in events if e["ResourceStatus"].endswith("_FAILED")))
 
     def _deploy(self, action: Callable[..., object], resources: Resources) -> str:
-        action(StackName=self.name, TemplateBody=json.dumps({"Resources": resources}))
+        action(
+            StackName=self.name,
+            TemplateBody=json.dumps({"Resources": resources}),
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
 
         def status() -> str:
             stacks = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
@@ -355,3 +362,39 @@ def test_a_zone_may_lack_something(ground: Ground, lacking: str) -> None:
     stack = Stack(ground.aws)
     assert stack.create({"There": {"Type": type_, "Properties": properties}}) == "ROLLBACK_COMPLETE"
     assert "name the zones, -c zones=" in remedy(stack.reason(), "us-east-1")
+
+
+def test_a_deletion_that_failed_is_told_from_the_one_before(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What something needs that couldn't be deleted stays; a second deletion has failures of its own only."""
+    for setting, value in {
+        "AWS_ENDPOINT_URL": ground.aws.endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(setting, value)
+    stacks = Stacks(Clients(boto3.Session(region_name="us-east-1")))
+    ssm, iam = ground.aws.client("ssm"), ground.aws.client("iam")
+    user, name = f"user-{uuid.uuid4().hex[:8]}", f"/{uuid.uuid4().hex[:8]}"
+    stack = Stack(ground.aws)
+    resources: Resources = {
+        "Needed": parameter(name),
+        "Free": parameter(f"{name}-free"),
+        "User": {"Type": "AWS::IAM::User", "Properties": {"UserName": user}, "DependsOn": "Needed"},
+    }
+    assert stack.create(resources) == "CREATE_COMPLETE"
+    key = iam.create_access_key(UserName=user)["AccessKey"]["AccessKeyId"]
+    found = stacks.find(stack.name)
+    assert found is not None
+    events = []
+    for _ in range(2):
+        events.append(stacks.delete(found))
+        failures = eventually(lambda: stacks.failures(found, events[-1]), "it has failed")
+        assert [failure.partition(":")[0] for failure in failures] == ["User"]
+        assert ssm.get_parameters(Names=[name, f"{name}-free"])["InvalidParameters"] == [f"{name}-free"]
+    iam.delete_access_key(UserName=user, AccessKeyId=key)
+    last = stacks.delete(found)
+    eventually(lambda: (now := stacks.find(found.id)) and now.is_gone, "it is gone")
+    assert stacks.failures(found, last) == []
+    assert stacks.failures(found, events[0]), "what failed is still told of the deletions before"

@@ -22,7 +22,7 @@ from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
-from spotrelay.core.ports import Throttled, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
@@ -42,6 +42,10 @@ LOOK_S = 1.0
 
 ENDED_READ = 100
 """Ended replicas that a look reads: more than fail in a deployment."""
+
+SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
+"""EC2's own, in whose name it encrypts the disks of Spot instances:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
 
 IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 """Type of a template's parameter that CloudFormation looks up at each deployment."""
@@ -185,6 +189,8 @@ class Deployer:
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
         self._must_be_bootstrapped(assembly)
+        if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
+            self._must_have_spots_role()
         for name in assembly.stacks:
             self._must_take_templates(name)
         self._must_leave_others_alone(assembly)
@@ -250,6 +256,20 @@ class Deployer:
                 f"{self.region} of {self.account} {lacks}:"
                 f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
             )
+
+    def _must_have_spots_role(self) -> None:
+        """EC2 makes it at the first Spot request: too late for a key, which only who exists may use."""
+        try:
+            with translated():
+                self.clients.iam.get_role(RoleName=SPOTS_ROLE)
+        except Denied as error:
+            if error.code == "NoSuchEntity":
+                raise CommandError(
+                    f"kms_key_arn: the account has no role {SPOTS_ROLE} yet, which encrypts the disks of Spot"
+                    " instances: run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+                    " and then let it use the key (docs/security.md, A key of your own for the disks)"
+                ) from error
+            self._teller.say(f"nobody knows whether the account has the role {SPOTS_ROLE}: {error}")
 
     def _must_take_templates(self, name: str) -> None:
         while (stack := self.stacks.find(name)) and stack.is_busy:

@@ -256,6 +256,20 @@ def test_a_creation_that_failed_says_nothing_about_the_settings(
         assert deployer.synthesized({}).shared == (CONTROL_PLANE_STACK, NETWORK_STACK)
 
 
+def test_a_key_needs_spots_own_role(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the account's first Spot request there is none, and nobody can let it use the key."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
+    context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
+    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path)])
+    with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
+        deployer.synthesized(context)
+    deployer.clients.iam.create_role(RoleName=deploying.SPOTS_ROLE, AssumeRolePolicyDocument="{}")
+    deployer._must_have_spots_role()
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("status", "command"),
     [

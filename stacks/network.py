@@ -18,6 +18,10 @@ SUBNET_MASK = 20
 """4,096 addresses: room for a thousand replicas, the most of a service, all in one zone. With `MAX_ZONES` of
 each kind they fill the VPC."""
 
+ADDRESSES = 5
+"""Elastic IP addresses in a region, by default:
+https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -57,6 +61,13 @@ class NetworkStack(Stack):
         )
         self._settings = settings
         zones = self.availability_zones
+        if settings.nat_gateways > ADDRESSES:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:many-addresses",
+                f"{settings.nat_gateways} NAT gateways take as many Elastic IP addresses, and accounts have"
+                f" {ADDRESSES} in a region unless they have asked for more: have fewer, or ask first (Service"
+                " Quotas, EC2, L-0263D0A3)",
+            )
         self._vpc = ec2.Vpc(
             self,
             "Vpc",

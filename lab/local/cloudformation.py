@@ -7,22 +7,47 @@ has what EC2 says then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 CONSTRAINED_ZONE = "us-east-1e"
 """The one zone here that has neither NAT gateways nor Lambda functions nor load balancers. Nobody gets it
 unless he names it: `Fn::GetAZs` knows others."""
 
+ADDRESSES, RULES = 5, 60
+"""Quotas of a new account: Elastic IP addresses in a region, and rules of a security group in each direction.
+https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"""
+
 Handler = dict[str, Any]
+Properties = Mapping[str, Any]
+SubnetsOf = Callable[[Properties], list[str]]
 
 
 def refuse_in_zone(handlers: dict[str, Handler], subnets: Mapping[str, Mapping[str, Any]]) -> None:
     """Let CloudFormation make nothing in a zone that lacks it, and say so in AWS's words."""
+
+    def is_there(subnets_of: SubnetsOf, properties: Properties) -> bool:
+        found = (subnets[id_] for id_ in subnets_of(properties) if id_ in subnets)
+        return any(subnet["AvailabilityZone"] == CONSTRAINED_ZONE for subnet in found)
+
     for type_, (subnets_of, words) in _LACKING.items():
-        handlers[type_] = {
-            **handlers[type_],
-            "create": _refusing(handlers[type_]["create"], subnets_of, words, subnets),
-        }
+        _refuse(handlers, type_, partial(is_there, subnets_of), words)
+
+
+def refuse_beyond_quotas(handlers: dict[str, Handler], addresses: Mapping[str, object]) -> None:
+    """Let CloudFormation make no more addresses and no more rules than an account may have."""
+    _refuse(
+        handlers,
+        "AWS::EC2::EIP",
+        lambda _: len(addresses) >= ADDRESSES,
+        "The maximum number of addresses has been reached. (Service: Ec2, Status Code: 400)",
+    )
+    _refuse(
+        handlers,
+        "AWS::EC2::SecurityGroup",
+        lambda properties: len(properties.get("SecurityGroupIngress") or ()) > RULES,
+        "The maximum number of rules per security group has been reached. (Service: Ec2, Status Code: 400)",
+    )
 
 
 def keep_what_is_needed(stacks: Any, all_stacks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -47,22 +72,20 @@ def keep_what_is_needed(stacks: Any, all_stacks: Mapping[str, Mapping[str, Any]]
     stacks._delete_resource = checked
 
 
-def _refusing(
-    create: Callable[..., Any],
-    subnets_of: Callable[[Mapping[str, Any]], list[str]],
-    words: str,
-    subnets: Mapping[str, Mapping[str, Any]],
-) -> Callable[..., Any]:
+def _refuse(
+    handlers: dict[str, Handler], type_: str, is_refused: Callable[[Properties], bool], words: str
+) -> None:
+    create = handlers[type_]["create"]
+
     def checked(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
-        zones = {subnets[id_]["AvailabilityZone"] for id_ in subnets_of(properties) if id_ in subnets}
-        if CONSTRAINED_ZONE in zones:
+        if is_refused(properties):
             raise ValueError(words)
         return create(logical_id, properties, stack)
 
-    return checked
+    handlers[type_] = {**handlers[type_], "create": checked}
 
 
-_LACKING: dict[str, tuple[Callable[[Mapping[str, Any]], list[str]], str]] = {
+_LACKING: dict[str, tuple[SubnetsOf, str]] = {
     "AWS::EC2::NatGateway": (
         lambda properties: [properties["SubnetId"]],
         "Nat Gateway is not available in this availability zone (Service: Ec2, Status Code: 400)",

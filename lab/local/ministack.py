@@ -44,7 +44,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from lab.local import wire
-from lab.local.cloudformation import keep_what_is_needed, refuse_in_zone
+from lab.local.cloudformation import keep_what_is_needed, refuse_beyond_quotas, refuse_in_zone
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.logs import LogPipe
@@ -838,7 +838,9 @@ class MiniStack:
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
         if not self._is_strict:
             self._is_strict = True
-            refuse_in_zone(provisioners._RESOURCE_HANDLERS, self._services["ec2"]._subnets)
+            ec2 = self._services["ec2"]
+            refuse_in_zone(provisioners._RESOURCE_HANDLERS, ec2._subnets)
+            refuse_beyond_quotas(provisioners._RESOURCE_HANDLERS, ec2._addresses)
             cloudformation = import_module("ministack.services.cloudformation")
             keep_what_is_needed(cloudformation.stacks, cloudformation._stacks)
 

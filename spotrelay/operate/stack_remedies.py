@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.quotas import page
 from spotrelay.operate.stacks import Stack
 
 _ZONE = (
@@ -23,9 +24,28 @@ _ZONE = (
 )
 """Words of a refusal that is about a zone, and what they mean."""
 
+_QUOTA = (
+    (
+        "maximum number of addresses has been reached|AddressLimitExceeded",
+        "each NAT gateway takes an Elastic IP address: release one that nobody uses, have fewer gateways, -c"
+        " nat_gateways=1, or ask for more",
+        ("ec2", "L-0263D0A3"),
+    ),
+    (
+        "maximum number of rules per security group|RulesPerSecurityGroupLimitExceeded",
+        "each of allowed_cidrs takes a rule, and two with a certificate: name fewer and larger networks, or"
+        " ask for more",
+        ("vpc", "L-0EA8095F"),
+    ),
+)
+"""The same of a refusal that is about a quota: what to do, and the quota by its code in Service Quotas."""
+
 
 def remedy(words: str, region: str) -> str:
     """What to do about a deployment that failed with these words; empty if that isn't known."""
+    for pattern, what_to_do, (service, code) in _QUOTA:
+        if re.search(pattern, words, re.IGNORECASE):
+            return f"{what_to_do}: {page(region, service)}/{code}"
     for pattern, meaning in _ZONE:
         if re.search(pattern, words, re.IGNORECASE):
             return (

@@ -398,3 +398,20 @@ def test_a_deletion_that_failed_is_told_from_the_one_before(
     eventually(lambda: (now := stacks.find(found.id)) and now.is_gone, "it is gone")
     assert stacks.failures(found, last) == []
     assert stacks.failures(found, events[0]), "what failed is still told of the deletions before"
+
+
+@pytest.mark.parametrize("what", ["AWS::EC2::EIP", "AWS::EC2::SecurityGroup"])
+def test_what_goes_beyond_a_quota_is_refused(ground: Ground, what: str) -> None:
+    """A sixth address, and a sixty-first rule, fail their stack, in words of which `up` makes a remedy."""
+    rules = [
+        {"CidrIp": f"10.{n}.0.0/16", "IpProtocol": "tcp", "FromPort": 80, "ToPort": 80} for n in range(61)
+    ]
+    group = {"GroupDescription": "test", "VpcId": ground.vpc, "SecurityGroupIngress": rules}
+    resources = (
+        {f"Address{n}": {"Type": what, "Properties": {"Domain": "vpc"}} for n in range(6)}
+        if what.endswith("EIP")
+        else {"Group": {"Type": what, "Properties": group}}
+    )
+    stack = Stack(ground.aws)
+    assert stack.create(resources) == "ROLLBACK_COMPLETE"
+    assert "us-east-1.console.aws.amazon.com/servicequotas" in remedy(stack.reason(), "us-east-1")

@@ -44,6 +44,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from lab.local import wire
+from lab.local.cloudformation import keep_what_is_needed, refuse_beyond_quotas, refuse_in_zone
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.logs import LogPipe
@@ -92,6 +93,7 @@ class MiniStack:
         self._act: Callable[[JsonObject, str, str, str], None] = lambda *_: None
         self._check_math: Callable[[list[JsonObject]], object] = lambda _: None
         self._knows_math = False
+        self._is_strict = False
         # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
         os.environ.pop("LOG_LEVEL", None)
         self._core = {
@@ -834,6 +836,13 @@ class MiniStack:
             self._teach_math(provisioners)
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
+        if not self._is_strict:
+            self._is_strict = True
+            ec2 = self._services["ec2"]
+            refuse_in_zone(provisioners._RESOURCE_HANDLERS, ec2._subnets)
+            refuse_beyond_quotas(provisioners._RESOURCE_HANDLERS, ec2._addresses)
+            cloudformation = import_module("ministack.services.cloudformation")
+            keep_what_is_needed(cloudformation.stacks, cloudformation._stacks)
 
     def _composite_handlers(self) -> dict[str, Callable[..., Any]]:
         cloudwatch: Any = self._services["cloudwatch"]

@@ -165,6 +165,11 @@ class Clients:
         return self._session.client("events", config=TELLING)
 
     @cached_property
+    def iam(self) -> Any:
+        """For a role of EC2's own; its types would be one more package for one call."""
+        return self._session.client("iam", config=SURVEYING)
+
+    @cached_property
     def lambda_(self) -> LambdaClient:
         """For the probers."""
         return self._session.client("lambda", config=PROBING)

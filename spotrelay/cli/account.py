@@ -9,7 +9,7 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
-from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
+from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, services_carried, shortages
 from spotrelay.service import Service
 from spotrelay.service.check import at_most
 
@@ -31,18 +31,20 @@ class Account:
         found = shortages(at_most(service), vcpus, self._value)
         return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
 
-    def warnings(self) -> list[str]:
-        """What may be too little for the control plane, one day.
+    def warnings(self, services: int) -> list[str]:
+        """What may be too little for the control plane, one day, with so many services.
 
         Raises:
             CommandError, BotoCoreError: the account can't be asked.
         """
         value = self._value(CONCURRENCY)
-        if value >= LEAST_CONCURRENCY:
+        carried = services_carried(value)
+        if value >= LEAST_CONCURRENCY and carried >= services:
             return []
         return [
-            f"Lambda, {self.region}: {CONCURRENCY} is {value:.0f}, and in a storm of interruptions the"
-            f" control plane may want {LEAST_CONCURRENCY}; ask for more: {CONCURRENCY.page(self.region)}"
+            f"Lambda, {self.region}: {CONCURRENCY} is {value:.0f}, which carries {carried} services that"
+            " start, lose or drain replicas at the same time; more wait for them. In a storm of interruptions"
+            f" the control plane may want {LEAST_CONCURRENCY}; ask for more: {CONCURRENCY.page(self.region)}"
         ]
 
     def _value(self, quota: Quota) -> float:

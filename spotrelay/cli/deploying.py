@@ -22,12 +22,13 @@ from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
-from spotrelay.core.ports import Throttled, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
+from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
@@ -41,6 +42,10 @@ LOOK_S = 1.0
 
 ENDED_READ = 100
 """Ended replicas that a look reads: more than fail in a deployment."""
+
+SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
+"""EC2's own, in whose name it encrypts the disks of Spot instances:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
 
 IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 """Type of a template's parameter that CloudFormation looks up at each deployment."""
@@ -161,6 +166,7 @@ class Deployer:
         self._services = services
         self._scratch = scratch
         self._teller = teller
+        self._limit = limit
         home = scratch / "home"
         home.mkdir()
         self._cdk = Cdk(self.region, where.profile, home, teller, limit.deadline)
@@ -183,6 +189,10 @@ class Deployer:
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
         self._must_be_bootstrapped(assembly)
+        if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
+            self._must_have_spots_role()
+        for name in assembly.stacks:
+            self._must_take_templates(name)
         self._must_leave_others_alone(assembly)
         return assembly
 
@@ -246,6 +256,30 @@ class Deployer:
                 f"{self.region} of {self.account} {lacks}:"
                 f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
             )
+
+    def _must_have_spots_role(self) -> None:
+        """EC2 makes it at the first Spot request: too late for a key, which only who exists may use."""
+        try:
+            with translated():
+                self.clients.iam.get_role(RoleName=SPOTS_ROLE)
+        except Denied as error:
+            if error.code == "NoSuchEntity":
+                raise CommandError(
+                    f"kms_key_arn: the account has no role {SPOTS_ROLE} yet, which encrypts the disks of Spot"
+                    " instances: run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+                    " and then let it use the key (docs/security.md, A key of your own for the disks)"
+                ) from error
+            self._teller.say(f"nobody knows whether the account has the role {SPOTS_ROLE}: {error}")
+
+    def _must_take_templates(self, name: str) -> None:
+        while (stack := self.stacks.find(name)) and stack.is_busy:
+            doing = f"CloudFormation is at work on {name} ({stack.status})"
+            if self._limit.is_over:
+                raise CommandError(f"{doing}: run this command again once that is over", EXIT_FAILED)
+            self._teller.now(doing)
+            time.sleep(LOOK_S)
+        if stack and (needed := way_out(stack, self.region)):
+            raise CommandError(needed, EXIT_FAILED)
 
     def _must_leave_others_alone(self, assembly: Assembly) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}

@@ -115,7 +115,7 @@ def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], li
             for service in services
             for lack in asked.lacks(service)
         ]
-        return lacks, asked.warnings()
+        return lacks, asked.warnings(len(services))
 
 
 @dataclass(frozen=True, slots=True)

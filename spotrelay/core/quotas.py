@@ -45,6 +45,18 @@ LEAST_CONCURRENCY = 20
 """Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
 interruptions must not be what fills the quota up, nor have others' functions wait."""
 
+LEAST_GIVEN = 10
+"""What a new account may have of `CONCURRENCY`."""
+
+
+def services_carried(concurrency: float) -> int:
+    """How many services may change at the same time at this `CONCURRENCY`; others wait for them.
+
+    Each takes a tick, and its prober or, while it is removed, the function that waits for that. Three are for
+    what all share: a batch of signals, a prober that it asks, and a survey.
+    """
+    return max(0, int(concurrency - 3) // 2)
+
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 

@@ -121,7 +121,9 @@ def test_an_accounts_quotas(
     if code == 3:
         assert "servicequotas:GetServiceQuota" in lines[-1]
     else:
-        assert lines.pop(0).startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
+        concurrency = lines.pop(0)
+        assert concurrency.startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
+        assert "carries 3 services" in concurrency
         assert len(lines) == len(short)
     for quota_code, line in zip(short, lines, strict=False):
         assert line.startswith(str(file))

@@ -79,6 +79,19 @@ class Template:
         ]
 
 
+def warnings_of(assembly: Path) -> list[str]:
+    """What `cdk synth` warns of."""
+    manifest = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))
+    return [
+        str(entry["data"])
+        for artifact in manifest["artifacts"].values()
+        if "additionalMetadataFile" in artifact
+        for entries in json.loads((assembly / artifact["additionalMetadataFile"]).read_text("utf-8")).values()
+        for entry in entries
+        if entry["type"] == "aws:cdk:warning"
+    ]
+
+
 def alarms_of(template: Template, of: str) -> dict[str, Properties]:
     """The alarms of a service, or of the control plane, by what comes after the prefix of their names."""
     prefix = alarms_prefix(of)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from typing import Literal
 from urllib.request import urlopen
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.request_limits import BUCKETS, RequestLimits
+from lab.local.wire import AwsError
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
 from tests.local.conftest import USER_DATA, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -126,7 +132,7 @@ def on_demand(
     ground: Ground,
     count: int,
     subnet: str,
-    instance_type: Literal["g5.xlarge", "g5.24xlarge"] = "g5.xlarge",
+    instance_type: Literal["g5.xlarge", "g5.24xlarge", "g6.24xlarge"] = "g5.xlarge",
 ) -> list[str]:
     """IDs of so many on-demand instances in a subnet."""
     reservation = ground.aws.ec2.run_instances(
@@ -257,6 +263,44 @@ def test_a_stopped_instance_takes_no_capacity(ground: Ground) -> None:
     finally:
         ground.aws.local.set_capacity("us-east-1a", type_, on_demand=pool["on_demand_capacity"])
     ec2.terminate_instances(InstanceIds=[other])
+
+
+def test_standbys_without_room_are_asked_for_four_times(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own adapter asks for all, then for three, once each: fewer than the requests that EC2 takes."""
+    type_: Literal["g6.24xlarge"] = "g6.24xlarge"
+    stopped = on_demand(ground, 5, ground.subnets[0], type_)
+    eventually(lambda: set(ground.states(stopped)) == {"running"}, "they run")
+    ground.aws.ec2.stop_instances(InstanceIds=stopped)
+    eventually(lambda: set(ground.states(stopped)) == {"stopped"}, "they are stopped")
+    time.sleep(5 / BUCKETS["StartInstances"][1])  # what other tests took comes back
+    (pool,) = ground.aws.local.pools("us-east-1a", type_)
+    ground.aws.local.set_capacity("us-east-1a", type_, on_demand=0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ground.aws.endpoint)
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    try:
+        before = ground.aws.local.calls()[-1]["n"]
+        refused = Ec2Fleet(Clients(session)).start(stopped)
+    finally:
+        ground.aws.local.set_capacity("us-east-1a", type_, on_demand=pool["on_demand_capacity"])
+    assert {r.code for r in refused.values()} == {"InsufficientInstanceCapacity"}
+    starts = [c for c in ground.aws.local.calls(since=before) if c["action"] == "StartInstances"]
+    assert [call["status"] for call in starts] == [500] * 4
+
+
+def test_a_bucket_of_requests_empties_and_fills_again() -> None:
+    """Five starts at once, then two a second, and never more than five are saved up; no other is counted."""
+    at_s = 0.0
+    limits = RequestLimits(lambda: at_s)
+    for later_s, allowed in ((0.0, 5), (1.0, 2), (60.0, 5)):
+        at_s += later_s
+        for _ in range(allowed):
+            limits.take("StartInstances")
+        with pytest.raises(AwsError, match="RequestLimitExceeded") as refused:
+            limits.take("StartInstances")
+        assert refused.value.status == 503
+    limits.take("DescribeInstances")
 
 
 def test_a_stopped_instance_counts_in_no_quota(ground: Ground) -> None:

@@ -43,6 +43,29 @@ def test_filters_select_by_state_tag_and_lifecycle(ground: Ground) -> None:
         found(no_such=["x"])
 
 
+def test_what_was_just_launched_is_shown_late_and_at_first_without_an_address(ground: Ground) -> None:
+    """By ID or by tag it is unknown for a moment, then known and without the address that it has."""
+    ec2, local = ground.aws.ec2, ground.aws.local
+
+    def found(instance_id: str) -> list[bool]:
+        by_id = [{"Name": "instance-id", "Values": [instance_id]}]
+        pages = ec2.describe_instances(Filters=by_id)["Reservations"]  # type: ignore[arg-type]  # keys are right
+        return ["PrivateIpAddress" in i for r in pages for i in r["Instances"]]
+
+    local.show_late(1000, 1000)
+    try:
+        (new,) = ground.fleet(["g5.2xlarge"])["Instances"][0]["InstanceIds"]
+        with pytest.raises(ClientError, match=r"InvalidInstanceID\.NotFound"):
+            ground.states([new])
+        assert found(new) == []
+        local.show_late(0, 1000)
+        assert found(new) == [False]
+        assert ground.states([new])
+    finally:
+        local.show_late(0, 0)
+    assert found(new) == [True]
+
+
 def test_paginator_sees_every_instance_once(ground: Ground) -> None:
     """Pages neither lose nor repeat an instance."""
     ids = ground.running(3) + ground.running(3, ["g4dn.2xlarge"])

@@ -476,6 +476,7 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetAWSDefaultServiceQuota",
                 "servicequotas:GetServiceQuota",
             ),
             ("*",),

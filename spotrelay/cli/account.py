@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import NO_SUCH_RESOURCE
 from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
@@ -12,6 +13,12 @@ from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
 from spotrelay.service import Service
 from spotrelay.service.check import at_most
+
+PERMISSIONS = (
+    "servicequotas:GetServiceQuota",
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "lambda:GetAccountSettings",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,9 @@ class Account:
         try:
             return self._quotas.value(quota)
         except Denied as error:
-            needed = "--account needs the permission servicequotas:GetServiceQuota"
+            if error.code == NO_SUCH_RESOURCE:
+                raise CommandError(f"{self.region} has no quota {quota}: {error}", EXIT_FAILED) from error
+            needed = f"--account needs the permissions {', '.join(PERMISSIONS)}"
             raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
         except PortError as error:
             raise CommandError(

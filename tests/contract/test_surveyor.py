@@ -25,7 +25,7 @@ from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
-from spotrelay.core.quotas import quota_for
+from spotrelay.core.quotas import CONCURRENCY, quota_for
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -519,7 +519,7 @@ def test_a_quota_that_is_too_small_is_told(aws: Answers) -> None:
 
 
 def test_the_value_of_a_quota(clients: Clients) -> None:
-    """One call for one quota, by its code; what AWS refuses is Denied."""
+    """By its code; AWS's default where none was ever applied; what AWS refuses is Denied."""
     g = quota_for("g5.xlarge", PurchaseOption.ON_DEMAND)
     assert g
     with Stubber(clients.service_quotas) as stubber:
@@ -529,6 +529,17 @@ def test_the_value_of_a_quota(clients: Clients) -> None:
         stubber.add_client_error("get_service_quota", "AccessDeniedException", "no", 400)
         with pytest.raises(Denied):
             Quotas(clients).value(g)
+        stubber.add_client_error("get_service_quota", "NoSuchResourceException", "no", 400)
+        stubber.add_response("get_aws_default_service_quota", {"Quota": {"Value": 0.0}}, asked)
+        assert Quotas(clients).value(g) == 0
+        stubber.assert_no_pending_responses()
+
+
+def test_the_concurrency_that_an_account_has(clients: Clients) -> None:
+    """Service Quotas tells a new account AWS's default, which it doesn't have: Lambda is asked."""
+    with Stubber(clients.lambda_) as stubber:
+        stubber.add_response("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 10}}, {})
+        assert Quotas(clients).value(CONCURRENCY) == 10
 
 
 def test_no_types_are_not_all_types() -> None:

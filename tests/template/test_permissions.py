@@ -41,6 +41,7 @@ OF_OFFERS = {
     "ec2:DescribeSpotPriceHistory",
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
+    "servicequotas:GetAWSDefaultServiceQuota",
     "servicequotas:GetServiceQuota",
 }
 OF_METRICS = {"cloudwatch:GetMetricData"}

@@ -312,7 +312,9 @@ class Performer:
         memory = store.recall(spec.service, spec.region, now)
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
-        known = rows.replicas.values()
+        # As written now: a warning that it handles may be what a launch is refused for.
+        written = {r.id: r for change in committed for r in (*change.create, *change.update)}
+        known = [r for r in {**rows.replicas, **written}.values() if not r.state.is_ended]
         launched_count = 0
         for order in orders:
             if _is_on_demand(order):

@@ -399,6 +399,12 @@ def test_what_is_not_supported_now_may_be_in_minutes(
         (
             "spot",
             "UnauthorizedOperation",
+            "User: arn is not authorized to perform: ec2:RunInstances on resource: arn",
+            "-c template_conditions=false",
+        ),
+        (
+            "spot",
+            "UnauthorizedOperation",
             "You are not authorized. Encoded authorization failure message: AbC",
             "aws sts decode-authorization-message",
         ),

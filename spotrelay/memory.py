@@ -15,7 +15,7 @@ from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKi
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
@@ -363,7 +363,10 @@ class MemoryFleet:
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`. An instance takes the room that its offering has."""
         refused = {}
-        for instance_id in dict.fromkeys(instance_ids):
+        asked = list(dict.fromkeys(instance_ids))
+        if any(self._refusal_to_start(self.instances.get(id_)) for id_ in asked):
+            asked = asked[:MAX_STARTS]
+        for instance_id in asked:
             instance = self.instances.get(instance_id)
             if instance is not None and instance.state.is_alive:
                 continue
@@ -379,6 +382,8 @@ class MemoryFleet:
     def _refusal_to_start(self, instance: Instance | None) -> Refusal | None:
         if instance is None:
             return Refusal(RefusalKind.OTHER, "InvalidInstanceID.NotFound", "no such instance", None)
+        if instance.state.is_alive:
+            return None
         if instance.state is not InstanceState.STOPPED:
             return Refusal(RefusalKind.OTHER, "IncorrectInstanceState", f"it is {instance.state}", None)
         if self.capacity.get(instance.offering, 1) == 0:

@@ -150,6 +150,7 @@ class ControlPlaneStack(Stack):
                 Function.SURVEY: surveys_failed.queue_arn,
             },
             kms_key_arn=settings.kms_key_arn,
+            template_conditions=settings.template_conditions,
         )
         environment = {
             Env.TABLE: table.table_name,

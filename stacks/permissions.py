@@ -50,6 +50,8 @@ class Place:
     dead_letter_queue_arns: Mapping[Function, str]
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
+    template_conditions: bool = True
+    """Whether a launch must carry EC2's condition keys about its template."""
 
     def ec2(self, *kinds: str) -> tuple[str, ...]:
         """Every EC2 resource of these kinds in this account and region; images and snapshots of any owner."""
@@ -318,7 +320,12 @@ def _routing(place: Place) -> tuple[Grant, ...]:
 def _launching(place: Place) -> tuple[Grant, ...]:
     fleet, run = ("ec2:CreateFleet",), ("ec2:RunInstances",)
     (templates,) = place.ec2("launch-template")
-    from_a_template: Condition = {"ArnLike": {"ec2:LaunchTemplate": templates}}
+    from_a_template: Condition = (
+        {"ArnLike": {"ec2:LaunchTemplate": templates}} if place.template_conditions else {}
+    )
+    as_the_template_says: Condition = (
+        {"Bool": {"ec2:IsLaunchTemplateResource": "true"}} if place.template_conditions else {}
+    )
     return (
         Grant(
             "launch from our launch templates only",
@@ -342,7 +349,7 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             "take image and security groups from the template, never from the request",
             run,
             place.ec2("image", "security-group"),
-            {**from_a_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            {**from_a_template, **as_the_template_says},
         ),
         Grant(
             "what a launch uses or makes besides; it must come from a template, and that must be ours",
@@ -476,6 +483,7 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetAWSDefaultServiceQuota",
                 "servicequotas:GetServiceQuota",
             ),
             ("*",),

@@ -204,6 +204,10 @@ class LocalCloud:
             about=about,
         )
 
+    def show_late(self, unseen_s: float, without_address_s: float) -> None:
+        """Have EC2 not show new instances for so long, and then not their addresses for so long."""
+        self._call("show_late", unseen_s=unseen_s, without_address_s=without_address_s)
+
     def deny(self, action: str, resource: str) -> None:
         """Have a service control policy deny an action on one resource, until `clear_faults`.
 

@@ -62,6 +62,7 @@ class Control:
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,
+            "show_late": self._show_late,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
             "set_quota": lambda arguments: self._cloud.quotas.set(
@@ -157,6 +158,10 @@ class Control:
     def _shape(self, arguments: Arguments) -> None:
         shape = Shape(arguments.get("rate_mbit"), float(arguments.get("latency_s", 0)))
         self._cloud.shape(arguments["instance_id"], shape)
+
+    def _show_late(self, arguments: Arguments) -> None:
+        self._cloud.unseen_s = float(arguments["unseen_s"])
+        self._cloud.without_address_s = float(arguments["without_address_s"])
 
     def _inject_fault(self, arguments: Arguments) -> None:
         self._faults.inject(ApiFault(**arguments))

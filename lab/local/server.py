@@ -181,7 +181,7 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
         **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
-        ("servicequotas", "GetServiceQuota"): cloud.quotas.get_service_quota,
+        **{("servicequotas", action): handler for action, handler in cloud.quotas.handlers.items()},
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 

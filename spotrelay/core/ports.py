@@ -258,6 +258,12 @@ class LaunchResult:
     refusals: tuple[Refusal, ...] = ()
 
 
+MAX_STARTS = 3
+"""Starts that are asked for one by one, once EC2 has refused all of them in one request. That makes four: of
+StartInstances EC2 takes five at once from an account in a region, and two more each second.
+Source: https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html"""
+
+
 class Fleet(Protocol):
     """EC2."""
 
@@ -289,11 +295,12 @@ class Fleet(Protocol):
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """Start stopped instances; one that runs already is fine. Those that EC2 refuses to, and why.
 
-        One that can't be started costs the others nothing. One that still stops is neither started nor
-        refused: asked again once it has stopped, it starts.
+        Where one can't be started, the first `MAX_STARTS` are asked for one by one. The others, and one that
+        still stops, are neither started nor refused: asked again, they start.
 
         Raises:
-            Throttled, Unavailable: some may have been started; `observe` shows it.
+            Throttled, Unavailable: some may have been started; `observe` shows it. Only if nothing is known:
+                what was answered before comes back, and the rest is to be asked again.
         """
         ...
 

@@ -158,17 +158,23 @@ class Shortage:
 
 
 def shortages(
-    service: ServiceSettings, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]
+    service: ServiceSettings,
+    vcpus: Mapping[str, int],
+    value_of: Callable[[Quota], float],
+    *,
+    spare: int = 0,
 ) -> list[Shortage]:
     """The quotas for want of which the service can't have all of its replicas, one way or the other.
 
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
-    together to be too small; a type that no known quota counts may always be launched.
+    together to be too small; a type that no known quota counts may always be launched. On Spot it is to have
+    so many `spare`, too: one that EC2 takes back counts until its end, beside its replacement.
     """
     found: list[Shortage] = []
     for wanted in needs(service, vcpus):
+        beyond = spare if wanted[0].option is PurchaseOption.SPOT else 0
         values = {need.quota: value_of(need.quota) for need in wanted}
-        count = wanted[0].vcpus // wanted[0].each
+        count = wanted[0].vcpus // wanted[0].each + beyond
         if sum(values[need.quota] // need.each for need in wanted) < count:
-            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus) for n in wanted]
+            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus + beyond * n.each) for n in wanted]
     return found

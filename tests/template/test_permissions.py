@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spotrelay.core.names import TAG_SERVICE
-from stacks.permissions import AS_CDK_NAG_WRITES, Function, actions, grants
+from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, actions, grants
 from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
 
 FUNCTIONS = list(Function)
@@ -41,6 +41,7 @@ OF_OFFERS = {
     "ec2:DescribeSpotPriceHistory",
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
+    "servicequotas:GetAWSDefaultServiceQuota",
     "servicequotas:GetServiceQuota",
 }
 OF_METRICS = {"cloudwatch:GetMetricData"}
@@ -167,6 +168,24 @@ def test_launches_are_ours(control_plane: Template, name: Function) -> None:
     # What a template names can't be replaced; instance type and subnet are for us to choose.
     for kind in ("image", "security-group"):
         assert run[kind]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
+
+
+@pytest.mark.parametrize("name", [Function.ON_SIGNAL, Function.RECONCILE])
+def test_launches_are_ours_without_keys_of_templates_too(name: Function) -> None:
+    """Where CreateFleet doesn't pass these keys on, the tags of template and instance hold all the same."""
+    place = Place.without_own("aws", "us-east-1", "111122223333")
+    with_keys, without = (
+        [g for g in grants(name, replace(place, template_conditions=t)) if "ec2:RunInstances" in g.actions]
+        for t in (True, False)
+    )
+    assert [(g.actions, g.resources) for g in with_keys] == [(g.actions, g.resources) for g in without]
+    assert "LaunchTemplate" in str([g.condition for g in with_keys])
+    assert "LaunchTemplate" not in str([g.condition for g in without])
+    of_template, of_instance = (
+        next(g for g in without if kind in str(g.resources)) for kind in (":launch-template/", ":instance/")
+    )
+    assert of_template.condition == ONLY_OURS
+    assert of_instance.condition == {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

@@ -161,8 +161,14 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
 
 
 def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
-    """The functions' roles name the key that was given."""
-    control_plane = Template.read(synthesize(tmp_path, AppSettings(kms_key_arn=KEY)), CONTROL_PLANE)
+    """The functions' roles name the key that was given; and no condition on templates, if told so."""
+    settings = AppSettings.from_context(
+        {"kms_key_arn": KEY, "template_conditions": "false"}.get  # what `-c` gives
+    )
+    control_plane = Template.read(synthesize(tmp_path, settings), CONTROL_PLANE)
+    assert "ec2:RunInstances" in str(control_plane.policies)
+    assert "ec2:LaunchTemplate" not in str(control_plane.policies)
+    assert "ec2:IsLaunchTemplateResource" not in str(control_plane.policies)
     named = [
         statement["Resource"]
         for policy in control_plane.policies.values()

@@ -499,8 +499,11 @@ class _CallWalk:
         if isinstance(answer, LaunchResult):
             self._launched_ids |= {i.id for i in answer.instances}
             self._bounds.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
-            codes = {refusal.code for refusal in answer.refusals if refusal.kind in LASTING_REFUSALS}
-            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, len(codes))
+            lasting = [refusal for refusal in answer.refusals if refusal.kind in LASTING_REFUSALS]
+            # What EC2 takes back fills a quota for two minutes more, which nobody needs to hear of.
+            certain = {refusal.code for refusal in lasting if refusal.kind is not RefusalKind.QUOTA}
+            codes = {refusal.code for refusal in lasting}
+            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, len(certain), len(codes))
         else:
             self._bounds.add(Metric.LAUNCH_ERRORS, service)
             self._bounds.add(Metric.LAUNCHES_BLOCKED, service, int(isinstance(answer, Denied)))

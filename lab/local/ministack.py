@@ -22,6 +22,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
+- `alb._apply_tls_settings`, which asks nobody whether a certificate exists, and `acm._certificates`;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
   addresses, NAT gateways and composite alarms.
 """
@@ -101,6 +102,7 @@ class MiniStack:
         self._services = {
             name: import_module(f"ministack.services.{name}")
             for name in (
+                "acm",
                 "alb",
                 "cloudwatch",
                 "cloudwatch_logs",
@@ -321,6 +323,29 @@ class MiniStack:
                 }
                 for arn, lb in alb._lbs.items()
             ]
+
+    def certificate(self, arn: str) -> tuple[str, str] | None:
+        """A certificate with its chain, and its key, in PEM; None if nobody has imported such a one."""
+        with self.scope():
+            found = self._services["acm"]._certificates.get(arn)
+        if not (found and found["_private_key"]):
+            return None
+        return f"{found['_pem_body']}\n{found['_pem_chain']}", found["_private_key"]
+
+    def ask_for_certificates(self) -> None:
+        """Refuse a listener for HTTPS without a certificate that exists, as ELB does; MiniStack takes any."""
+        alb: Any = self._services["alb"]
+        certificates, apply = self._services["acm"]._certificates, alb._apply_tls_settings
+
+        def applied(listener: JsonObject, arns: list[str], policy: Any) -> None:
+            if listener.get("Protocol") == "HTTPS":
+                if not (arns or listener.get("Certificates")):
+                    raise ValueError("A certificate must be specified for HTTPS listeners")
+                if missing := [arn for arn in arns if arn not in certificates]:
+                    raise ValueError(f"CertificateNotFound: Certificate '{missing[0]}' not found")
+            apply(listener, arns, policy)
+
+        alb._apply_tls_settings = applied
 
     # --- events and schedules ---
 

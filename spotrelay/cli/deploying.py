@@ -299,12 +299,6 @@ def confirm_removed(service: str, made: difference.Difference, teller: Teller, *
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
 
 
-def scheme(template: difference.Template) -> str:
-    """How clients speak to the load balancer that a service's stack makes."""
-    listeners = (r for r in template["Resources"].values() if r["Type"].endswith("V2::Listener"))
-    return "https" if any(r["Properties"].get("Protocol") == "HTTPS" for r in listeners) else "http"
-
-
 @dataclass(frozen=True, slots=True)
 class Reached:
     """How far a service got."""

@@ -126,6 +126,7 @@ TargetGroup = Annotated[str | None, Field(pattern=_ELB + r"targetgroup/[A-Za-z0-
 
 _OF_OUR_BALANCER: Mapping[Location, str] = {
     ("spotrelay", "certificate_arn"): "your load balancer's listener has its certificate",
+    ("spotrelay", "domain"): "your load balancer has its names",
     ("spotrelay", "idle_timeout_seconds"): "your load balancer has its idle time-out",
     ("service", "tls"): "your load balancer's listener has its certificate",
 }

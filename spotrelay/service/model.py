@@ -67,6 +67,8 @@ class Service(ServiceSettings):
     """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's format."""
     certificate_arn: str | None
     """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
+    domain: str | None
+    """By which name clients reach the load balancer; None: by its own."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     capacity_reservations: str | None

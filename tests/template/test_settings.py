@@ -184,17 +184,17 @@ def test_a_permissions_boundary_holds_for_every_role(tmp_path: Path) -> None:
     assert {flat(role.get("PermissionsBoundary")) for role in roles} == {boundary}
 
 
-def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:
-    """With a certificate requests are served over TLS only."""
+def test_with_a_certificate_requests_are_served_over_tls_only(chosen: Template) -> None:
+    """Port 80 forwards to nobody."""
     listeners = {x["Port"]: x for x in chosen.all("AWS::ElasticLoadBalancingV2::Listener").values()}
     assert listeners[443]["Protocol"] == "HTTPS"
     assert listeners[443]["Certificates"] == [{"CertificateArn": CERTIFICATE}]
     assert listeners[443]["DefaultActions"][0]["Type"] == "forward"
-    assert listeners[80]["DefaultActions"][0]["Type"] == "redirect"
+    assert listeners[80]["DefaultActions"][0]["Type"] == "fixed-response"
 
 
 def test_a_service_can_be_public(chosen: Template) -> None:
-    """By name, and to those who are named: at both ports, the one for requests and the one that redirects."""
+    """By name, and to those who are named: at both ports, the one for requests and the one that refuses."""
     assert chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internet-facing"
     assert ingress(chosen) == {(c, p) for c in ("203.0.113.0/24", "198.51.100.7/32") for p in (80, 443)}
 

@@ -205,7 +205,9 @@ class InstanceTemplate(Construct):
                     actions=["ssm:GetParameter"],
                     resources=[
                         stack.format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
-                        for name in sorted(set(service.secrets.values()))
+                        for parameter in sorted(set(service.secrets.values()))
+                        # With a version, too: no page says whether that is part of what IAM is asked.
+                        for name in (parameter, f"{parameter}:*")
                     ],
                 )
             )

@@ -42,6 +42,9 @@ LOOK_S = 1.0
 ENDED_READ = 100
 """Ended replicas that a look reads: more than fail in a deployment."""
 
+FILTERED = 50
+"""Parameters that one DescribeParameters takes."""
+
 IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 """Type of a template's parameter that CloudFormation looks up at each deployment."""
 
@@ -174,7 +177,11 @@ class Deployer:
         """
         self._teller.now("cdk synth")
         directory = self._scratch / "cdk.out"
-        self._cdk.synth(settings(context, self._services), directory)
+        said = settings(context, self._services)
+        versions = secret_versions(self.clients, self._services)
+        pinned = ",".join(f"{name}={version}" for name, version in versions.items())
+        # What a user says goes before: who goes back to an earlier value names its version.
+        self._cdk.synth({"secret_versions": pinned, **said}, directory)
         assembly = Assembly(directory)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
@@ -255,6 +262,33 @@ class Deployer:
             if deployed is None:
                 continue
             refuse_unsafe(name, deployed, assembly.template(name), others)
+
+
+def secret_versions(clients: Clients, services: Iterable[Service]) -> dict[str, int]:
+    """The latest version of each secret's parameter, and nothing of its value.
+
+    Says on standard error which secrets nobody has written yet.
+
+    Raises:
+        PortError: Parameter Store can't be asked.
+    """
+    secrets = [(service, *secret) for service in services for secret in service.secrets.items()]
+    parameters = sorted({parameter for _, _, parameter in secrets})
+    found: dict[str, int] = {}
+    for names in (parameters[at : at + FILTERED] for at in range(0, len(parameters), FILTERED)):
+        with translated():
+            pages = clients.ssm.get_paginator("describe_parameters").paginate(
+                ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": names}]
+            )
+            found |= {one["Name"]: one["Version"] for page in pages for one in page["Parameters"]}
+    for service, key, parameter in secrets:
+        if parameter not in found:
+            typer.echo(
+                f"warning: {service.name}: secret {key}: nobody has written {parameter} yet, and no replica"
+                f" starts without it: spotrelay secrets {service.path} --secret {key}=…",
+                err=True,
+            )
+    return found
 
 
 def refuse_unsafe(

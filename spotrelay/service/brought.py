@@ -241,7 +241,7 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
 
 def _permissions(service: Service) -> Sequence[str]:
     """What an instance does with its role."""
-    needed = [f"ssm:GetParameter on {name}" for name in sorted(set(service.secrets.values()))]
+    needed = [f"ssm:GetParameter on {name} and {name}:*" for name in sorted(set(service.secrets.values()))]
     if service.file_mounts or service.workdir is not None or service.scripts_in_bundle:
         needed.append("s3:GetObject on its files (the CDK's bucket, and those of file_mounts)")
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):

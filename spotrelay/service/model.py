@@ -82,6 +82,8 @@ class Service(ServiceSettings):
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
     secret_values: Mapping[str, str] = field(repr=False)
     """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
+    secret_versions: Mapping[str, int] = field(default_factory=dict)
+    """SSM parameter → the version that instances read; of others the latest, at each start."""
     setup: str | None
     run: str
     security_groups: tuple[str, ...] = ()
@@ -110,6 +112,11 @@ class Service(ServiceSettings):
     def is_behind_a_given_balancer(self) -> bool:
         """Whether the load balancer is the user's own."""
         return self.listener is not None or self.target_group is not None
+
+    def pinned(self, parameter: str) -> str:
+        """How an instance asks for a secret's parameter."""
+        version = self.secret_versions.get(parameter)
+        return parameter if version is None else f"{parameter}:{version}"
 
     @property
     def reports_gpus(self) -> bool:

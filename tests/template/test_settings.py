@@ -115,6 +115,8 @@ def test_envs_come_from_the_command_line_and_a_file(tmp_path: Path) -> None:
         ({"api_keys": "a b"}, "api_keys: expected names for keys, such as web,batch"),
         ({"api_keys": "web,Web"}, "api_keys: web stands there twice"),
         ({"api_keys": "a,b,c,d"}, "api_keys: at most 3, got 4"),
+        ({"secret_versions": "HF_TOKEN=3"}, "such as /spotrelay/chat/HF_TOKEN=3, got 'HF_TOKEN=3'"),
+        ({"secret_versions": "/chat/token=0"}, "secret_versions: expected parameters with their versions"),
         (
             {"certificate_arn": CERTIFICATE, **IN_EU},
             "the certificate is in us-east-1, and this would deploy to eu-west-1",
@@ -130,6 +132,13 @@ def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
     with pytest.raises(SettingsError, match=r"^context ") as caught:
         AppSettings.from_context(context.get)
     assert expected in str(caught.value)
+
+
+def test_versions_of_secrets_are_pinned_by_parameter() -> None:
+    """As many as are named; none by default."""
+    context = {"secret_versions": "/spotrelay/chat/A=3,/own/b=12"}
+    assert AppSettings.from_context(context.get).secret_versions == {"/spotrelay/chat/A": 3, "/own/b": 12}
+    assert AppSettings.from_context({"secret_versions": ""}.get).secret_versions == {}
 
 
 @pytest.fixture(scope="module")

@@ -156,6 +156,10 @@ class LocalCloud:
         """
         return cast("int | None", self._call("https_port", load_balancer=load_balancer_name))
 
+    def certificate_expires(self, arn: str, common_name: str, days: int) -> None:
+        """Have ACM say of a certificate that it expires in so many days, as it does daily."""
+        self._call("certificate_expires", arn=arn, common_name=common_name, days=days)
+
     def age_metrics(self, by_s: float) -> None:
         """Have every datum that CloudWatch has, the load balancers' latest included, be so much older.
 

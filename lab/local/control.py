@@ -71,6 +71,7 @@ class Control:
                 arguments["code"], float(arguments["vcpus"])
             ),
             "clear_faults": lambda arguments: self._faults.clear(arguments.get("about")),
+            "certificate_expires": lambda arguments: self._cloud.certificate_expires(**arguments),
             "settings": lambda _: asdict(self._cloud.settings),
         }
 

@@ -731,15 +731,21 @@ class MiniStack:
         evaluator.enforce = enforced
 
     def ask_resource_policies(self) -> None:
-        """Deliver an alarm to a topic, and a rule's event to a queue, only if its policy lets the service."""
+        """Deliver an alarm to a topic, and a rule's event to either, only if its policy lets the service.
+
+        To a topic EventBridge tells nothing of the rule, so a statement with a condition never lets it:
+        https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-resource-based.html#eb-sns-permissions
+        """
         cloudwatch: Any = self._services["cloudwatch"]
         bus: Any = self._services["eventbridge"]
         dispatch, invoke = cloudwatch._dispatch_alarm_actions, bus._invoke_target
         sns, sqs = self._services["sns"], self._services["sqs"]
 
-        def may(allows: Callable[..., bool], target: str, service: str, source: str) -> bool:
+        def may(
+            allows: Callable[..., bool], target: str, service: str, source: str, account: str = ACCOUNT
+        ) -> bool:
             self._core["iam_evaluator"].pin_request_origin("", True)  # AWS's services come over TLS
-            allowed = allows(target, service, source, ACCOUNT)
+            allowed = allows(target, service, source, account)
             if not allowed:
                 _log.warning("%s: its policy doesn't let %s write to it for %s", target, service, source)
             return allowed
@@ -758,8 +764,13 @@ class MiniStack:
 
         def invoked(target: JsonObject, event: JsonObject, rule: JsonObject, *rest: Any) -> None:
             arn = str(target.get("Arn", ""))
-            source = str(rule.get("Arn", ""))
-            if ":sqs:" not in arn or may(sqs.queue_policy_allows, arn, "events.amazonaws.com", source):
+            source, bus = str(rule.get("Arn", "")), "events.amazonaws.com"
+            is_let = (
+                may(sqs.queue_policy_allows, arn, bus, source)
+                if ":sqs:" in arn
+                else ":sns:" not in arn or may(sns.topic_policy_allows, arn, bus, "", "")
+            )
+            if is_let:
                 invoke(target, event, rule, *rest)
 
         cloudwatch._dispatch_alarm_actions = dispatched

@@ -324,7 +324,7 @@ def secure_listener(certificate: str, port: int = 443) -> dict[str, Any]:
 def test_a_load_balancer_serves_https_with_its_listeners_certificate(ground: Ground) -> None:
     """By the certificate's domain, and not by its own name; a new certificate counts from then on.
 
-    At port 80 there is that listener's own answer, and a target hears how it was reached.
+    At port 80 there is that listener's own answer.
     """
     name, domain = f"lb-{uuid.uuid4().hex[:8]}", "llm.example.com"
     signed = SelfSigned.of(domain)

@@ -24,7 +24,7 @@ def quiet(config: Config) -> Config:
 
 
 def test_requests_over_tls_are_told_apart_and_end_with_the_load_balancer() -> None:
-    """A target hears how it was reached; HTTP has its own listener; a load balancer that goes takes its port."""
+    """A target hears how it was reached; HTTP has its own listener; the port goes with the load balancer."""
 
     async def scenario() -> None:
         signed = SelfSigned.of(DOMAIN)

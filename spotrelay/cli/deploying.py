@@ -178,10 +178,9 @@ class Deployer:
         self._teller.now("cdk synth")
         directory = self._scratch / "cdk.out"
         said = settings(context, self._services)
-        versions = secret_versions(self.clients, self._services)
-        pinned = ",".join(f"{name}={version}" for name, version in versions.items())
-        # What a user says goes before: who goes back to an earlier value names its version.
-        self._cdk.synth({"secret_versions": pinned, **said}, directory)
+        latest = secret_versions(self.clients, self._services)
+        said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
+        self._cdk.synth(said, directory)
         assembly = Assembly(directory)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
@@ -262,6 +261,13 @@ class Deployer:
             if deployed is None:
                 continue
             refuse_unsafe(name, deployed, assembly.template(name), others)
+
+
+def pinned(latest: Mapping[str, int], own: str | Sequence[str] | None) -> str:
+    """The context's `secret_versions`: the latest, but those that a user names, who may go back to one."""
+    named = own.split(",") if isinstance(own, str) else own or ()
+    # Of two for one parameter the later one counts.
+    return ",".join((*(f"{name}={version}" for name, version in latest.items()), *named))
 
 
 def secret_versions(clients: Clients, services: Iterable[Service]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
 from spotrelay.operate.stacks import Stack
 from spotrelay.service import load
+from stacks.settings import AppSettings
 from tests.cli.test_scale import REGION, Region, region
 
 __all__ = ["region"]
@@ -93,6 +94,14 @@ def test_the_versions_of_secrets_are_asked_for_and_not_their_values(
         "warning: chat: secret NEW: nobody has written /chat/new yet, and no replica starts without it:"
         f" spotrelay secrets {file} --secret NEW=…\n"
     )
+
+
+@pytest.mark.parametrize("own", [None, "", "/chat/a=1", ["/chat/a=1"]])
+def test_who_names_a_secrets_version_gets_it(own: Any) -> None:
+    """Of the others the latest is taken, whether the setting stands in cdk.json, a command or nowhere."""
+    context = {"secret_versions": deploying.pinned({"/chat/a": 4, "/chat/b": 2}, own)}
+    expected = {"/chat/a": 1 if own else 4, "/chat/b": 2}
+    assert AppSettings.from_context(context.get).secret_versions == expected
 
 
 def test_a_network_that_others_use_does_not_change_in_passing() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
@@ -33,6 +35,12 @@ TOPIC_NAME = "spotrelay-alarms"
 it, too, and then forbid to change the topic while any service is deployed."""
 
 RUNBOOK = "docs/operations.md"
+
+CERTIFICATE_EXPIRES = events.EventPattern(
+    source=["aws.acm"], detail_type=["ACM Certificate Approaching Expiration"]
+)
+"""Daily of each certificate of the account and region, from 45 days before its end, of a public one that ACM
+issued from 30. Source: https://docs.aws.amazon.com/acm/latest/userguide/supported-events.html"""
 
 
 def described(command: str, meaning: str, id_: str) -> str:
@@ -85,6 +93,35 @@ class Alarms(Construct):
             "AwsSolutions-SNS2",
             "CloudWatch can't publish to a topic under the AWS-managed key, and alarm texts hold nothing"
             " confidential that would be worth a key of its own.",
+        )
+
+    def on_certificates(self, undelivered: sqs.IQueue) -> None:
+        """Tell of each certificate that is about to expire, daily until it was renewed.
+
+        By a rule and no alarm: nothing counts certificates, and what is over isn't told the next day.
+        """
+        name, days = (
+            events.EventField.from_path(f"$.detail.{field}") for field in ("CommonName", "DaysToExpiry")
+        )
+        # In the form of Amazon Q Developer in chat applications, which shows no message that it doesn't know.
+        said = {
+            "version": "1.0",
+            "source": "custom",
+            "content": {
+                "title": "A certificate expires",
+                "description": f"The certificate for {name} expires in {days} days. Run `aws acm"
+                " list-certificates`: renew it, unless no load balancer uses it."
+                f" Runbook: {RUNBOOK}, Certificates.",
+            },
+        }
+        rule = events.Rule(self, "CertificateExpires", event_pattern=CERTIFICATE_EXPIRES)
+        # The target also lets EventBridge publish. It may have no condition: EventBridge tells SNS nothing of
+        # the rule, and one on it would never hold. Source:
+        # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-resource-based.html#eb-sns-permissions
+        rule.add_target(
+            targets.SnsTopic(
+                self.topic, message=events.RuleTargetInput.from_object(said), dead_letter_queue=undelivered
+            )
         )
 
     def on_dead_letters(self, id_: str, queue: sqs.Queue, meaning: str) -> None:

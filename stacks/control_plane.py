@@ -238,6 +238,7 @@ class ControlPlaneStack(Stack):
         alarms.on_dead_letters("SignalDeadLetters", signals.dead_letters, "A signal could not be handled.")
         alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
         alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
+        alarms.on_certificates(undelivered)
         alarms.on_waiting(
             "LateSignals",
             signals.queue,

@@ -29,16 +29,22 @@ KEY_LENGTH = 48
 """Letters and digits. A listener rule takes 128 characters, `Bearer ` included, and ignores case: that leaves
 36 to the power of 48, more than anybody can try."""
 
-NO_KEY = json.dumps(
-    {
-        "error": {
-            "message": "The request has no valid API key. Send one as Authorization: Bearer KEY.",
-            "type": "invalid_request_error",
-            "code": "invalid_api_key",
-        }
-    }
+
+def _refusal(code: str, message: str) -> str:
+    """In the form of OpenAI's API, whose clients show it."""
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}})
+
+
+NO_KEY = _refusal(
+    "invalid_api_key", "The request has no valid API key. Send one as Authorization: Bearer KEY."
 )
-"""In the words and the form of OpenAI's API, whose clients show it."""
+
+NO_TLS = _refusal(
+    "https_required",
+    "Use https. This request crossed the network in clear text, and its API key, if it has one, with it: have"
+    " another key made.",
+)
+"""No redirect: a client sends its key in clear text first and every time, and makes a GET of a POST."""
 
 
 class LoadBalancer(Entrance):
@@ -76,12 +82,22 @@ class LoadBalancer(Entrance):
         self._counted(balancer=dimensions, service=dimensions, is_own=True)
         # Another scheme is refused before anything is touched: a target group can't belong to two balancers,
         # so it is the new one's listener that CloudFormation fails at.
-        listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)
+        certificate_arn = service.certificate_arn or settings.certificate_arn
+        listener, ports = self._listen(settings, certificate_arn)
         if settings.api_keys:
             self._ask_for_key(listener, settings)
         self._let_in(security_group, settings, ports)
         self._log(settings)
-        CfnOutput(Stack.of(self), "Endpoint", value=self.load_balancer.load_balancer_dns_name)
+        endpoint = self.load_balancer.load_balancer_dns_name
+        CfnOutput(Stack.of(self), "Endpoint", value=endpoint)
+        scheme = "https" if certificate_arn else "http"
+        CfnOutput(Stack.of(self), "Address", value=f"{scheme}://{service.domain or endpoint}")
+        if certificate_arn and not service.domain:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:no-domain",
+                "no certificate is for the load balancer's own name: say by which name clients reach it,"
+                " spotrelay.domain in the service file",
+            )
 
     def _listen(
         self, settings: AppSettings, certificate_arn: str | None
@@ -109,11 +125,11 @@ class LoadBalancer(Entrance):
             default_action=answer,
             open=False,
         )
-        redirect = self._at_port_80(
-            elbv2.ListenerAction.redirect(port="443", protocol="HTTPS", permanent=True)
+        refusal = self._at_port_80(
+            elbv2.ListenerAction.fixed_response(403, content_type="application/json", message_body=NO_TLS)
         )
         # A target group that no listener forwards to is out of use, with all of its targets.
-        redirect.node.add_dependency(listener)
+        refusal.node.add_dependency(listener)
         return listener, [443, 80]
 
     def _at_port_80(self, action: elbv2.ListenerAction) -> elbv2.ApplicationListener:

@@ -148,6 +148,18 @@ class LocalCloud:
         """The load balancer's totals, named like CloudWatch's metrics, and Cut and ClientClosed."""
         return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
 
+    def https_port(self, load_balancer_name: str) -> int | None:
+        """The port of 127.0.0.1 at which the load balancer serves HTTPS; None before it has a certificate.
+
+        On AWS it is port 443 of the addresses that the load balancer's name leads to. Here no name leads
+        anywhere: connect to this port, and say in the handshake whom you mean to reach.
+        """
+        return cast("int | None", self._call("https_port", load_balancer=load_balancer_name))
+
+    def certificate_expires(self, arn: str, common_name: str, days: int) -> None:
+        """Have ACM say of a certificate that it expires in so many days, as it does daily."""
+        self._call("certificate_expires", arn=arn, common_name=common_name, days=days)
+
     def age_metrics(self, by_s: float) -> None:
         """Have every datum that CloudWatch has, the load balancers' latest included, be so much older.
 

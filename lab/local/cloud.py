@@ -347,6 +347,17 @@ class EmulatedCloud:
         """What the instance's console shows, now or when it came to run."""
         return self._machines.on_console(instance_id, latest=latest)
 
+    def certificate_expires(self, arn: str, common_name: str, days: int) -> None:
+        """What ACM says daily of a certificate that isn't renewed."""
+        # https://docs.aws.amazon.com/acm/latest/userguide/supported-events.html
+        self._ministack.emit(
+            "ACM Certificate Approaching Expiration",
+            {"DaysToExpiry": days, "CommonName": common_name},
+            [arn],
+            at=self.now(),
+            source="aws.acm",
+        )
+
     def let_die(self, code: str, count: int) -> None:
         """The next instances end while they are pending, as they do when a disk can't be made.
 

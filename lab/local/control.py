@@ -15,6 +15,7 @@ from lab.local.http import HttpRequest, Response
 from lab.local.instances import LocalInstance
 from lab.local.metrics import Metrics
 from lab.local.network import Shape
+from lab.local.secure import SecurePorts
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -33,6 +34,7 @@ class Control:
         calls: CallLog,
         faults: Faults,
         network: str,
+        secure: SecurePorts,
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -58,6 +60,7 @@ class Control:
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
+            "https_port": lambda arguments: secure.port(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
@@ -69,6 +72,7 @@ class Control:
                 arguments["code"], float(arguments["vcpus"])
             ),
             "clear_faults": lambda arguments: self._faults.clear(arguments.get("about")),
+            "certificate_expires": lambda arguments: self._cloud.certificate_expires(**arguments),
             "settings": lambda _: asdict(self._cloud.settings),
         }
 

@@ -22,6 +22,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
+- `alb._apply_tls_settings`, which asks nobody whether a certificate exists, and `acm._certificates`;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
   addresses, NAT gateways and composite alarms.
 """
@@ -103,6 +104,7 @@ class MiniStack:
         self._services = {
             name: import_module(f"ministack.services.{name}")
             for name in (
+                "acm",
                 "alb",
                 "cloudwatch",
                 "cloudwatch_logs",
@@ -323,6 +325,29 @@ class MiniStack:
                 }
                 for arn, lb in alb._lbs.items()
             ]
+
+    def certificate(self, arn: str) -> tuple[str, str] | None:
+        """A certificate with its chain, and its key, in PEM; None if nobody has imported such a one."""
+        with self.scope():
+            found = self._services["acm"]._certificates.get(arn)
+        if not (found and found["_private_key"]):
+            return None
+        return f"{found['_pem_body']}\n{found['_pem_chain']}", found["_private_key"]
+
+    def ask_for_certificates(self) -> None:
+        """Refuse a listener for HTTPS without a certificate that exists, as ELB does; MiniStack takes any."""
+        alb: Any = self._services["alb"]
+        certificates, apply = self._services["acm"]._certificates, alb._apply_tls_settings
+
+        def applied(listener: JsonObject, arns: list[str], policy: Any) -> None:
+            if listener.get("Protocol") == "HTTPS":
+                if not (arns or listener.get("Certificates")):
+                    raise ValueError("A certificate must be specified for HTTPS listeners")
+                if missing := [arn for arn in arns if arn not in certificates]:
+                    raise ValueError(f"CertificateNotFound: Certificate '{missing[0]}' not found")
+            apply(listener, arns, policy)
+
+        alb._apply_tls_settings = applied
 
     # --- events and schedules ---
 
@@ -708,15 +733,21 @@ class MiniStack:
         evaluator.enforce = enforced
 
     def ask_resource_policies(self) -> None:
-        """Deliver an alarm to a topic, and a rule's event to a queue, only if its policy lets the service."""
+        """Deliver an alarm to a topic, and a rule's event to either, only if its policy lets the service.
+
+        To a topic EventBridge tells nothing of the rule, so a statement with a condition never lets it:
+        https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-resource-based.html#eb-sns-permissions
+        """
         cloudwatch: Any = self._services["cloudwatch"]
         bus: Any = self._services["eventbridge"]
         dispatch, invoke = cloudwatch._dispatch_alarm_actions, bus._invoke_target
         sns, sqs = self._services["sns"], self._services["sqs"]
 
-        def may(allows: Callable[..., bool], target: str, service: str, source: str) -> bool:
+        def may(
+            allows: Callable[..., bool], target: str, service: str, source: str, account: str = ACCOUNT
+        ) -> bool:
             self._core["iam_evaluator"].pin_request_origin("", True)  # AWS's services come over TLS
-            allowed = allows(target, service, source, ACCOUNT)
+            allowed = allows(target, service, source, account)
             if not allowed:
                 _log.warning("%s: its policy doesn't let %s write to it for %s", target, service, source)
             return allowed
@@ -735,8 +766,13 @@ class MiniStack:
 
         def invoked(target: JsonObject, event: JsonObject, rule: JsonObject, *rest: Any) -> None:
             arn = str(target.get("Arn", ""))
-            source = str(rule.get("Arn", ""))
-            if ":sqs:" not in arn or may(sqs.queue_policy_allows, arn, "events.amazonaws.com", source):
+            source, bus = str(rule.get("Arn", "")), "events.amazonaws.com"
+            is_let = (
+                may(sqs.queue_policy_allows, arn, bus, source)
+                if ":sqs:" in arn
+                else ":sns:" not in arn or may(sns.topic_policy_allows, arn, bus, "", "")
+            )
+            if is_let:
                 invoke(target, event, rule, *rest)
 
         cloudwatch._dispatch_alarm_actions = dispatched

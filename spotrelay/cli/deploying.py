@@ -47,6 +47,9 @@ SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
 """EC2's own, in whose name it encrypts the disks of Spot instances:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
 
+FILTERED = 50
+"""Parameters that one DescribeParameters takes."""
+
 IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 """Type of a template's parameter that CloudFormation looks up at each deployment."""
 
@@ -180,7 +183,10 @@ class Deployer:
         """
         self._teller.now("cdk synth")
         directory = self._scratch / "cdk.out"
-        self._cdk.synth(settings(context, self._services), directory)
+        said = settings(context, self._services)
+        latest = secret_versions(self.clients, self._services)
+        said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
+        self._cdk.synth(said, directory)
         assembly = Assembly(directory)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
@@ -291,6 +297,40 @@ class Deployer:
             refuse_unsafe(name, deployed, assembly.template(name), others)
 
 
+def pinned(latest: Mapping[str, int], own: str | Sequence[str] | None) -> str:
+    """The context's `secret_versions`: the latest, but those that a user names, who may go back to one."""
+    named = own.split(",") if isinstance(own, str) else own or ()
+    # Of two for one parameter the later one counts.
+    return ",".join((*(f"{name}={version}" for name, version in latest.items()), *named))
+
+
+def secret_versions(clients: Clients, services: Iterable[Service]) -> dict[str, int]:
+    """The latest version of each secret's parameter, and nothing of its value.
+
+    Says on standard error which secrets nobody has written yet.
+
+    Raises:
+        PortError: Parameter Store can't be asked.
+    """
+    secrets = [(service, *secret) for service in services for secret in service.secrets.items()]
+    parameters = sorted({parameter for _, _, parameter in secrets})
+    found: dict[str, int] = {}
+    for names in (parameters[at : at + FILTERED] for at in range(0, len(parameters), FILTERED)):
+        with translated():
+            pages = clients.ssm.get_paginator("describe_parameters").paginate(
+                ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": names}]
+            )
+            found |= {one["Name"]: one["Version"] for page in pages for one in page["Parameters"]}
+    for service, key, parameter in secrets:
+        if parameter not in found:
+            typer.echo(
+                f"warning: {service.name}: secret {key}: nobody has written {parameter} yet, and no replica"
+                f" starts without it: spotrelay secrets {service.path} --secret {key}=…",
+                err=True,
+            )
+    return found
+
+
 def refuse_unsafe(
     stack: str, deployed: difference.Template, new: difference.Template, others: Collection[str]
 ) -> None:
@@ -331,12 +371,6 @@ def confirm_removed(service: str, made: difference.Difference, teller: Teller, *
     typer.echo("If that isn't meant, settings of its deployment are missing here (--context).", err=True)
     with teller.paused():
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-
-
-def scheme(template: difference.Template) -> str:
-    """How clients speak to the load balancer that a service's stack makes."""
-    listeners = (r for r in template["Resources"].values() if r["Type"].endswith("V2::Listener"))
-    return "https" if any(r["Properties"].get("Protocol") == "HTTPS" for r in listeners) else "http"
 
 
 @dataclass(frozen=True, slots=True)

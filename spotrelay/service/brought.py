@@ -133,6 +133,7 @@ TargetGroup = Annotated[str | None, Field(pattern=_ELB + r"targetgroup/[A-Za-z0-
 
 _OF_OUR_BALANCER: Mapping[Location, str] = {
     ("spotrelay", "certificate_arn"): "your load balancer's listener has its certificate",
+    ("spotrelay", "domain"): "your load balancer has its names",
     ("spotrelay", "idle_timeout_seconds"): "your load balancer has its idle time-out",
     ("service", "tls"): "your load balancer's listener has its certificate",
 }
@@ -247,7 +248,7 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
 
 def _permissions(service: Service) -> Sequence[str]:
     """What an instance does with its role."""
-    needed = [f"ssm:GetParameter on {name}" for name in sorted(set(service.secrets.values()))]
+    needed = [f"ssm:GetParameter on {name} and {name}:*" for name in sorted(set(service.secrets.values()))]
     if service.file_mounts or service.workdir is not None or service.scripts_in_bundle:
         needed.append("s3:GetObject on its files (the CDK's bucket, and those of file_mounts)")
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):

@@ -328,6 +328,12 @@ class SpotRelaySection(Fields):
         pattern=r"^arn:[\w-]+:acm:[\w-]+:\d{12}:certificate/[\w-]+$",
         description="an ACM certificate's ARN, arn:aws:acm:REGION:ACCOUNT:certificate/…",
     )
+    domain: str | None = Field(
+        default=None,
+        pattern=r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]$",
+        max_length=253,
+        description="a domain in lower case, such as chat.example.com",
+    )
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
     standby_instance_types: Annotated[list[str] | None, BeforeValidator(parse_types)] = Field(
         default=None, min_length=1, description="a list of instance types"

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from spotrelay.aws.clients import Clients
 from spotrelay.cli import cdk, deploying
 from spotrelay.cli import down as down_command
 from spotrelay.cli.app import app
@@ -26,6 +28,8 @@ from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
 from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack
+from spotrelay.service import load
+from stacks.settings import AppSettings
 from tests.cli.test_scale import REGION, Region, region
 
 __all__ = ["region"]
@@ -67,6 +71,39 @@ def test_a_file_that_is_wrong_stops_before_an_account_is_asked(tmp_path: Path) -
     assert code == 2
     assert "service.replicas" in err
     assert run("up", "-")[2] == "spotrelay up: the CDK reads service files itself: name a file instead of -\n"
+
+
+def test_the_versions_of_secrets_are_asked_for_and_not_their_values(
+    region: Region, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each the latest; what nobody has written is named with the remedy, and has none."""
+    names = [f"/chat/{number}" for number in range(deploying.FILTERED + 2)]
+    for name in names:
+        region.ssm.put_parameter(Name=name, Value="hush", Type="SecureString")
+    region.ssm.put_parameter(Name=names[0], Value="hush!", Type="SecureString", Overwrite=True)
+    file = tmp_path / "chat.yaml"
+    secrets = {**{f"S{at}": name for at, name in enumerate(names)}, "NEW": "/chat/new"}
+    document = {
+        "name": "chat", "service": {"replicas": 1}, "resources": {"accelerators": "L4", "ports": 8000},
+        "secrets": secrets, "run": "serve",
+    }  # fmt: skip
+    file.write_text(json.dumps(document), encoding="utf-8")
+    clients = Clients(boto3.Session("testing", "testing", region_name=REGION))
+    found = deploying.secret_versions(clients, [load(file)])
+    assert found == {**dict.fromkeys(names, 1), names[0]: 2}
+    _, err = capsys.readouterr()
+    assert err == (
+        "warning: chat: secret NEW: nobody has written /chat/new yet, and no replica starts without it:"
+        f" spotrelay secrets {file} --secret NEW=…\n"
+    )
+
+
+@pytest.mark.parametrize("own", [None, "", "/chat/a=1", ["/chat/a=1"]])
+def test_who_names_a_secrets_version_gets_it(own: Any) -> None:
+    """Of the others the latest is taken, whether the setting stands in cdk.json, a command or nowhere."""
+    context = {"secret_versions": deploying.pinned({"/chat/a": 4, "/chat/b": 2}, own)}
+    expected = {"/chat/a": 1 if own else 4, "/chat/b": 2}
+    assert AppSettings.from_context(context.get).secret_versions == expected
 
 
 def test_a_network_that_others_use_does_not_change_in_passing() -> None:

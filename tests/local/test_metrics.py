@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -190,6 +191,48 @@ def test_an_alarm_reaches_a_topic_by_its_policy_only(
     eventually(rings, "the alarm rings")
     # The alarm's own actions come before anybody can see its state.
     assert bool(aws.sqs.receive_message(QueueUrl=url).get("Messages")) == arrives
+
+
+@pytest.mark.xdist_group("local")
+@pytest.mark.parametrize(
+    ("condition", "arrives"),
+    [
+        ({}, True),
+        ({"Condition": {"StringEquals": {"aws:SourceAccount": "000000000000"}}}, False),
+        ({"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:events:*:000000000000:rule/*"}}}, False),
+        (None, False),
+    ],
+    ids=["without a condition", "for an account", "for a rule", "the policy that every topic has"],
+)
+def test_an_event_reaches_a_topic_by_a_statement_without_conditions(
+    aws: Aws, condition: dict[str, object] | None, arrives: bool
+) -> None:
+    """EventBridge tells SNS nothing of the rule: a condition on it never holds, and the event is lost."""
+    sns, events, name = aws.client("sns"), aws.client("events"), f"t-{uuid.uuid4().hex[:8]}"
+    topic = sns.create_topic(Name=name)["TopicArn"]
+    if condition is not None:
+        said = {
+            "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sns:Publish",
+            "Resource": topic, **condition,
+        }  # fmt: skip
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
+        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
+    url, queue = aws.queue("sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    # What comes later shows that the topic's turn is over.
+    seen, seen_queue = aws.queue("events.amazonaws.com")
+    events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.acm"]}))
+    events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": topic}, {"Id": "2", "Arn": seen_queue}])
+    aws.local.certificate_expires("arn:aws:acm:us-east-1:000000000000:certificate/1", "example.com", 31)
+
+    def receive(at: str) -> list[Any]:
+        return list(aws.sqs.receive_message(QueueUrl=at).get("Messages", []))
+
+    (message,) = eventually(lambda: receive(seen), "the rule's other target gets it")
+    event = json.loads(message["Body"])
+    assert (event["source"], event["detail-type"]) == ("aws.acm", "ACM Certificate Approaching Expiration")
+    assert event["detail"] == {"DaysToExpiry": 31, "CommonName": "example.com"}
+    assert bool(receive(url)) == arrives
 
 
 @pytest.mark.xdist_group("local")

@@ -6,6 +6,7 @@ import http.client
 import json
 import uuid
 from collections.abc import Callable
+from ssl import SSLCertVerificationError
 from typing import Any
 
 import boto3
@@ -16,6 +17,7 @@ from lab.local.cloudformation import CONSTRAINED_ZONE
 from spotrelay.aws.clients import Clients
 from spotrelay.operate.stack_remedies import remedy
 from spotrelay.operate.stacks import Stacks
+from tests.certificates import SelfSigned
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -314,6 +316,81 @@ def test_a_load_balancer_asks_for_a_key_that_its_stack_made(ground: Ground) -> N
     assert get(authorization=f"bearer {key.upper()}")[0] == 200, (
         "ELB doesn't tell capitals from small letters"
     )
+
+
+def secure_listener(certificate: str, port: int = 443) -> dict[str, Any]:
+    """A listener for HTTPS as a resource."""
+    return {
+        "Type": "AWS::ElasticLoadBalancingV2::Listener",
+        "Properties": {
+            "LoadBalancerArn": {"Ref": "Balancer"}, "Port": port, "Protocol": "HTTPS",
+            "Certificates": [{"CertificateArn": certificate}],
+            "DefaultActions": [{"Type": "forward", "TargetGroupArn": {"Ref": "Group"}}],
+        },
+    }  # fmt: skip
+
+
+def test_a_load_balancer_serves_https_with_its_listeners_certificate(ground: Ground) -> None:
+    """By the certificate's domain, and not by its own name; a new certificate counts from then on.
+
+    At port 80 there is that listener's own answer.
+    """
+    name, domain = f"lb-{uuid.uuid4().hex[:8]}", "llm.example.com"
+    signed = SelfSigned.of(domain)
+    acm = ground.aws.client("acm")
+    arn = acm.import_certificate(Certificate=signed.certificate, PrivateKey=signed.key)["CertificateArn"]
+    balancer = {
+        "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
+        "Properties": {"Name": name, "Subnets": list(ground.subnets)},
+    }
+    refusal = {"StatusCode": "403", "ContentType": "application/json", "MessageBody": "{}"}
+    plain = {
+        "Type": "AWS::ElasticLoadBalancingV2::Listener",
+        "Properties": {
+            "LoadBalancerArn": {"Ref": "Balancer"}, "Port": 80, "Protocol": "HTTP",
+            "DefaultActions": [{"Type": "fixed-response", "FixedResponseConfig": refusal}],
+        },
+    }  # fmt: skip
+    resources = {"Group": target_group(ground), "Balancer": balancer, "Plain": plain}
+    stack = Stack(ground.aws)
+    assert stack.create({**resources, "Https": secure_listener(arn)}) == "CREATE_COMPLETE"
+    port = eventually(lambda: ground.aws.local.https_port(name), "it listens for HTTPS")
+    (instance_id,) = ground.running(1)
+    group = stack.physical_id("Group")
+    ground.aws.elb.register_targets(TargetGroupArn=group, Targets=[{"Id": instance_id}])
+    eventually(lambda: signed.ask(port, domain)[0] == 200, "it forwards")
+    with pytest.raises(SSLCertVerificationError, match="Hostname mismatch"):
+        signed.ask(port, f"{name}-0123456789.us-east-1.elb.amazonaws.com")
+    connection = http.client.HTTPConnection(ground.aws.endpoint.removeprefix("http://"))
+    connection.request("POST", f"/_alb/{name}/", body="{}")
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert ground.aws.local.counters(name)["HTTPCode_ELB_4XX_Count"] == 1, "what is refused is no 5xx"
+    another = SelfSigned.of(domain)
+    acm.import_certificate(CertificateArn=arn, Certificate=another.certificate, PrivateKey=another.key)
+
+    def is_shown() -> bool:
+        try:
+            return another.ask(port, domain)[0] == 200
+        except SSLCertVerificationError:
+            return False
+
+    eventually(is_shown, "the certificate that was imported again is shown")
+
+
+@pytest.mark.parametrize("certificates", [[], ["arn:aws:acm:us-east-1:000000000000:certificate/none"]])
+def test_a_listener_for_https_needs_a_certificate(ground: Ground, certificates: list[str]) -> None:
+    """One that exists, or it isn't made."""
+    listener = secure_listener("")
+    listener["Properties"]["Certificates"] = [{"CertificateArn": arn} for arn in certificates]
+    balancer = {
+        "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
+        "Properties": {"Subnets": list(ground.subnets)},
+    }
+    stack = Stack(ground.aws)
+    resources = {"Group": target_group(ground), "Balancer": balancer, "Https": listener}
+    assert stack.create(resources) == "ROLLBACK_COMPLETE"
+    assert "certificate" in stack.reason().lower()
 
 
 def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:

@@ -107,6 +107,10 @@ BAD = {
         "spotrelay.certificate_arn: with spotrelay.target_group, your load balancer's listener has its"
         " certificate: set it there, and remove this",
     ),
+    "a domain beside a listener": (
+        bringing(SG, rule("paths: [/a]"), "domain: chat.example.com"),
+        "spotrelay.domain: with spotrelay.listener, your load balancer has its names: set it there",
+    ),
     "a time-out beside a listener": (
         bringing(SG, rule("paths: [/a]"), service="  idle_timeout_seconds: 120\n"),
         "service.idle_timeout_seconds: with spotrelay.listener, your load balancer has its idle time-out:",

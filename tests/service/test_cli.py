@@ -465,8 +465,9 @@ def test_secrets_are_written_encrypted_and_never_shown(
     written: list[dict[str, object]] = []
 
     class Parameters:
-        def put_parameter(self, **request: object) -> None:
+        def put_parameter(self, **request: object) -> dict[str, int]:
             written.append(request)
+            return {"Version": len(written)}
 
     monkeypatch.setattr(boto3.Session, "client", lambda *_: Parameters())
     code, out, err = invoke(
@@ -480,6 +481,11 @@ def test_secrets_are_written_encrypted_and_never_shown(
     ]
     assert "D: /spotrelay/chat/D isn't written: give it with --secret D=…" in out
     assert not any(value in out for value in ("hush", "quiet", "in the file"))
+    assert "A: written to /spotrelay/chat/A, version 1\n" in out
+    assert out.splitlines()[-1] == (
+        "chat: replicas keep the value that they were deployed with, new ones as well:"
+        f" `spotrelay update {file}` rolls this one out"
+    )
 
 
 def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:

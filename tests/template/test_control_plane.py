@@ -164,6 +164,35 @@ def test_rules_may_send_to_their_queues(control_plane: Template) -> None:
     assert allowed == needed
 
 
+def test_a_certificate_that_expires_is_told(control_plane: Template) -> None:
+    """ACM's event goes to the alarms' topic with the name and the days, in a form that chats show, too.
+
+    The topic lets EventBridge publish without a condition: it would never hold.
+    """
+    told = {"source": "aws.acm", "detail-type": "ACM Certificate Approaching Expiration", "detail": {}}
+    (topic,) = control_plane.all("AWS::SNS::Topic")
+    assert _reached(control_plane, told) == {topic}
+    assert _reached(control_plane, {**told, "detail-type": "ACM Certificate Available"}) == set()
+    (target,) = (
+        target
+        for rule in control_plane.all("AWS::Events::Rule").values()
+        for target in rule["Targets"]
+        if refers_to(target["Arn"]) == topic
+    )
+    transformer = target["InputTransformer"]
+    assert set(transformer["InputPathsMap"].values()) == {"$.detail.CommonName", "$.detail.DaysToExpiry"}
+    said = json.loads(transformer["InputTemplate"])
+    assert (said["version"], said["source"]) == ("1.0", "custom")
+    assert all(f"<{name}>" in said["content"]["description"] for name in transformer["InputPathsMap"])
+    (statement,) = (
+        statement
+        for statement in control_plane.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+        if statement["Principal"] == {"Service": "events.amazonaws.com"}
+    )
+    assert (statement["Effect"], statement["Action"]) == ("Allow", "sns:Publish")
+    assert "Condition" not in statement
+
+
 @pytest.mark.parametrize("name", ["on_signal", "reconcile"])
 def test_a_bad_message_fails_alone_and_is_set_aside(control_plane: Template, name: str) -> None:
     """A function answers message by message; what it keeps failing on ends in a queue with an alarm."""
@@ -365,8 +394,12 @@ def test_alarms_may_publish(control_plane: Template) -> None:
     (topic,) = control_plane.all("AWS::SNS::Topic")
     policy = control_plane.only("AWS::SNS::TopicPolicy")
     assert [refers_to(topic) for topic in policy["Topics"]] == [topic]
-    (allowed,) = (s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow")
-    assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    (allowed,) = (
+        statement
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    )
+    assert allowed["Effect"] == "Allow"
     assert (allowed["Action"], refers_to(allowed["Resource"])) == ("sns:Publish", topic)
     assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
     assert list(denials_of_plain_http(control_plane, "AWS::SNS::TopicPolicy", "Topics")) == [topic]

@@ -159,6 +159,10 @@ class EmulatedCloud:
         """The present time."""
         return datetime.now(UTC)
 
+    def publish_image(self, parameter: str, image_id: str) -> None:
+        """A public parameter says another image from now on, as AWS's own do every few nights."""
+        self._ministack.seed_public_parameters({parameter: image_id})
+
     def zone_of(self, instance_id: str) -> str | None:
         """The instance's zone, as long as it is visible."""
         instance = self.instances.get(instance_id)

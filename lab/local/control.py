@@ -51,6 +51,9 @@ class Control:
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
+            "publish_image": lambda arguments: self._cloud.publish_image(
+                arguments["parameter"], arguments["image_id"]
+            ),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,

@@ -76,8 +76,12 @@ class Cdk:
                 raise CommandError("\n".join(words), EXIT_BAD_INPUT)
             raise CommandError(f"cdk synth failed: {_last(words)}", EXIT_FAILED)
 
-    def deploy(self, assembly: Path, stacks: Sequence[str]) -> None:
+    def deploy(
+        self, assembly: Path, stacks: Sequence[str], parameters: Mapping[str, str] | None = None
+    ) -> None:
         """Deploy these stacks of it, and no others.
+
+        `parameters`: STACK:NAME → value; every other one keeps the value that it has.
 
         Raises:
             CommandError: one of them couldn't be deployed, with CloudFormation's words.
@@ -92,6 +96,9 @@ class Cdk:
             "deploy", *stacks, "--exclusively", "--app", str(assembly), "--method", "direct",
             "--concurrency", "2", "--require-approval", "never", "--progress", "events",
         ]  # fmt: skip
+        arguments += [
+            w for name, value in (parameters or {}).items() for w in ("--parameters", f"{name}={value}")
+        ]
         if self._run(arguments, told):
             raise CommandError(f"cdk deploy failed: {why(lines)}", EXIT_FAILED)
 

@@ -56,8 +56,8 @@ def version(service: str, template_id: str, latest: str, ec2: EC2Client, ssm: SS
         if error.response["Error"]["Code"] == VERSION_NOT_FOUND:
             return latest
         raise
-    one, other = (v["LaunchTemplateData"] for v in answered["LaunchTemplateVersions"])
-    return deployed if one == other else latest
+    data = {v["VersionNumber"]: v["LaunchTemplateData"] for v in answered["LaunchTemplateVersions"]}
+    return deployed if data[int(deployed)] == data[int(latest)] else latest
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:  # noqa: ARG001 - Lambda's

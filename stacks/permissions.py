@@ -467,12 +467,14 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
             ),
         ),
         Grant(
-            "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"
-            " these read-only calls",
+            "ask what EC2 offers, at which price, from which image and within which quotas; AWS offers no"
+            " narrower resource for these read-only calls",
             (
                 "ec2:DescribeAvailabilityZones",
+                "ec2:DescribeImages",
                 "ec2:DescribeInstanceTypeOfferings",
                 "ec2:DescribeInstanceTypes",
+                "ec2:DescribeLaunchTemplateVersions",
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",

@@ -39,7 +39,7 @@ from spotrelay.control.controller import Controller
 from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import CapacityPool, Image, Survey
 from spotrelay.core.ports import Ports
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import HOURS_OF_MONTH, seconds
@@ -382,6 +382,10 @@ class _Found:
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:  # noqa: ARG002
         """See `ports.Surveyor`."""
         return self.survey_
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:  # noqa: ARG002
+        """See `ports.Surveyor`."""
+        return {version: Image("ami-0123456789abcdef0", self.survey_.at) for version in versions}
 
 
 @dataclass(frozen=True)

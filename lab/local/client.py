@@ -122,6 +122,10 @@ class LocalCloud:
         """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
         self._call("lose_image", image_id=image_id)
 
+    def find_image(self, image_id: str) -> None:
+        """Have a lost image be there again."""
+        self._call("find_image", image_id=image_id)
+
     def publish_image(self, parameter: str, image_id: str) -> None:
         """Have a public parameter say another image, as AWS's own do every few nights."""
         self._call("publish_image", parameter=parameter, image_id=image_id)

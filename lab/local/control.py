@@ -51,6 +51,7 @@ class Control:
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
+            "find_image": lambda arguments: self._cloud.lost_images.discard(arguments["image_id"]),
             "publish_image": lambda arguments: self._cloud.publish_image(
                 arguments["parameter"], arguments["image_id"]
             ),

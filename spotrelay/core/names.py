@@ -185,6 +185,8 @@ class Metric(StrEnum):
     """Questions of surveys that AWS failed to answer; the next survey asks again."""
     QUOTAS_SHORT = "QuotasShort"
     """Quotas that are too small for a service's replicas, as surveys find them."""
+    IMAGES_GONE = "ImagesGone"
+    """Images of services' versions that nothing can be launched from any more, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
     WARNING_TO_READY_MS = "WarningToReadyMs"

@@ -104,6 +104,7 @@ class Surveying:
         if spec is None:
             return
         survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
+        survey = replace(survey, images=self.surveyor.images(spec, self._versions(spec)))
         self.store.note_survey(survey)
         self._show(survey, spec)
 
@@ -114,6 +115,14 @@ class Surveying:
         except Exception as error:  # noqa: BLE001 - whatever it is, the new survey is worth more than the old
             self.telemetry.record("last_survey_unread", service=spec.service, error=repr(error))
             return None
+
+    def _versions(self, spec: ServiceSpec) -> set[int]:
+        """The deployed version, and those of before that replicas have, or go back to, as far as is known."""
+        try:
+            return {spec.version, *self.store.load(spec.service).earlier}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the survey is worth more than these
+            self.telemetry.record("versions_unread", service=spec.service, error=repr(error))
+            return {spec.version}
 
     def _show(self, survey: Survey, spec: ServiceSpec) -> None:
         service, scores = survey.service, survey.scores
@@ -126,6 +135,10 @@ class Surveying:
         if better := better_elsewhere(survey, spec.region):
             self.telemetry.count(Metric.BETTER_ELSEWHERE, service=service)
             self.telemetry.record("better_elsewhere", service=service, best_score=best, scores=better)
+        for version, image in survey.images.items():
+            if image.made_at is None:
+                self.telemetry.count(Metric.IMAGES_GONE)
+                self.telemetry.record("image_gone", service=service, version=version, image=image.id)
         # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",

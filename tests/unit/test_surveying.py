@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import ModuleType, SimpleNamespace
@@ -13,7 +13,7 @@ import pytest
 from lambdas import survey
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, PoolMemory, Reading, Survey
+from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSpec
@@ -41,6 +41,8 @@ class Oracle:
     scores: dict[str, Mapping[str, int]] = field(default_factory=dict)
     elsewhere: dict[str, int] = field(default_factory=dict)
     asked: list[ServiceSpec] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    """Versions whose image is gone."""
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
@@ -50,6 +52,12 @@ class Oracle:
         pools = tuple(CapacityPool("us-east-1", zone, "g5.xlarge") for zone in ("us-east-1a", "us-east-1b"))
         scores = self.scores[spec.service]
         return Survey(spec.service, spec.asked, now, pools, scores=scores, elsewhere=self.elsewhere)
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """See `ports.Surveyor.images`."""
+        assert self.asked[-1] == spec
+        made_at = MemoryClock().now()
+        return {v: Image(f"ami-{v}", None if v in self.gone else made_at) for v in versions}
 
 
 @dataclass
@@ -121,6 +129,21 @@ def test_low_scores_everywhere_are_counted(world: World, scores: tuple[int, ...]
     world.surveying.on_event(SCHEDULED)
     assert world.telemetry.counts[Metric.ALL_ZONES_SCORE_LOW] == is_low
     assert (Metric.BEST_PLACEMENT_SCORE in world.telemetry.counts) == bool(scores)
+
+
+def test_images_of_versions_are_looked_at(world: World) -> None:
+    """Of the deployed one, and of what replicas have or go back to; one that is gone rings, once for each."""
+    world.deploy("chat", a=9)
+    spec = demo_spec("chat")
+    world.store.keep_document(spec, {v: replace(spec, version=v) for v in (4, 5)})
+    world.oracle.gone = {5}
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    assert {v: image.id for v, image in found.images.items()} == {v: f"ami-{v}" for v in (spec.version, 4, 5)}
+    assert world.telemetry.counts[Metric.IMAGES_GONE] == 1
+    (gone,) = (facts for event, facts in world.telemetry.records if event == "image_gone")
+    assert (gone["service"], gone["version"], gone["image"]) == ("chat", 5, "ami-5")
 
 
 def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:

@@ -159,6 +159,24 @@ def test_a_quota_that_is_too_small(rare: Bench) -> None:
     rare.watch.until(lambda seen: len(seen.ready) >= rare.spec.replicas, "as many as wanted serve", WITHIN_S)
 
 
+def test_an_image_that_is_gone(rare: Bench) -> None:
+    """A survey finds it before a loss does."""
+    (image,) = images(rare)
+    rare.cloud.lose_image(image)
+    try:
+        with counted(rare, Metric.IMAGES_GONE):
+            surveyed(rare)
+    finally:
+        rare.cloud.find_image(image)
+
+
+def images(bench: Bench) -> set[str]:
+    """What EC2 says that the replicas' instances were launched from."""
+    ids = [str(r.instance_id) for r in bench.watch.look().ready]
+    found = bench.operator.session.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
+    return {instance["ImageId"] for reservation in found for instance in reservation["Instances"]}
+
+
 def surveyed(bench: Bench, **settings: object) -> None:
     """Deploy the service anew, which has it surveyed. The surge, which changes, bears no weight here."""
     bench.change(surge=json.loads(bench.document())["surge"] + 1, **settings)

@@ -15,6 +15,7 @@ from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
 from tests.e2e.lifecycle.conftest import Command
+from tests.e2e.lifecycle.test_counted import images
 
 MINE = "mine"
 
@@ -33,13 +34,6 @@ def service_file(directory: Path, **changes: str) -> Path:
     path = directory / f"{MINE}.yaml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def images(operator: Operator, bench: Bench) -> set[str]:
-    """What EC2 says that the replicas' instances were launched from."""
-    ids = [str(r.instance_id) for r in bench.watch.look().ready]
-    found = operator.session.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
-    return {instance["ImageId"] for reservation in found for instance in reservation["Instances"]}
 
 
 @pytest.mark.slow
@@ -86,7 +80,7 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     assert code == 0, err
     assert f"{MINE} v2→v3 (rolling): a newer image, {NEWER_IMAGE}" in out
     assert f"{MINE} v2→v3: 2/2 ready after" in out
-    assert images(operator, mine) == {NEWER_IMAGE}
+    assert images(mine) == {NEWER_IMAGE}
     code, out, _ = spotrelay("update", str(changed))
     assert (code, out.splitlines()[-1]) == (0, f"{MINE} is as {changed} says: nothing to deploy")
     assert "newer" not in out

@@ -189,7 +189,7 @@ class ControlPlaneStack(Stack):
             code=code,
             memory_mib=SURVEY_MEMORY_MIB,
             timeout=SURVEY_TIMEOUT,
-            environment={name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL},
+            environment=environment,
             place=place,
             dead_letters=surveys_failed,
         )

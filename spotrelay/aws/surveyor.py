@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
-from spotrelay.aws import images
+from spotrelay.aws import announcements, images
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
@@ -76,6 +77,11 @@ class AwsSurveyor:
             return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
 
         return self._asked(spec, "images", ask) or {}
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """See `ports.Surveyor.announced`."""
+        ask = partial(announcements.announced, self._clients)
+        return self._asked(spec, "announced events", ask) or {}
 
     def _pools(
         self, spec: ServiceSpec, eligible: Sequence[tuple[InstanceType, Requirements]]

@@ -362,6 +362,22 @@ class Surveyor(Protocol):
         """
         ...
 
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """What EC2 announces for running instances of the account, of whatever service: ID → what, in words.
+
+        A retirement, a stop, a reboot, maintenance. Without those that are over or called off. Empty as for
+        `images`.
+        """
+        ...
+
+
+class Announcer(Protocol):
+    """Whoever has the controller hear of what EC2 announces for a service's instances."""
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """Have the service's tick run, and know what EC2 announces: instance ID → what, in words."""
+        ...
+
 
 class Loads(Protocol):
     """Whoever measures what a service has to do."""

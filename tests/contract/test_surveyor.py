@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -17,6 +17,7 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.aws.announcements import CODES
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import KEPT_S
 from spotrelay.aws.prices import PLAIN_LINUX, Prices
@@ -238,6 +239,53 @@ def test_images_that_nobody_may_ask_about_are_no_alarm(aws: Answers) -> None:
     """Nothing is known of them, and the refusal is counted."""
     aws.ec2.add_client_error("describe_launch_template_versions", "UnauthorizedOperation", "no", 403)
     assert aws.surveyor.images(SPEC, {4}) == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
+
+
+def status(instance_id: str, *events: tuple[str, str, int | None]) -> dict[str, Any]:
+    """DescribeInstanceStatus of one instance: code, description, days from now."""
+    shown = [
+        {
+            "Code": code,
+            "Description": words,
+            **({} if days is None else {"NotBefore": NOW + timedelta(days=days)}),
+        }
+        for code, words, days in events
+    ]
+    return {"InstanceId": instance_id, "Events": shown}
+
+
+def test_what_ec2_announces_is_told_in_words(aws: Answers) -> None:
+    """Of several what comes first; not what is over or called off. Every page is read."""
+    asked = {"Filters": [{"Name": "event.code", "Values": list(CODES)}]}
+    pages = [
+        [
+            status("i-1", ("system-reboot", "The host", 9), ("instance-retirement", "Degraded", 3)),
+            status("i-2", ("instance-stop", "[Completed] Degraded", -3)),
+        ],
+        [
+            status(
+                "i-3", ("instance-stop", "[Canceled] Degraded", 3), ("system-maintenance", "The host", None)
+            ),
+            status("i-4"),
+        ],
+    ]
+    first = {"InstanceStatuses": pages[0], "NextToken": "1"}
+    aws.ec2.add_response("describe_instance_status", first, asked)
+    aws.ec2.add_response(
+        "describe_instance_status", {"InstanceStatuses": pages[1]}, {**asked, "NextToken": "1"}
+    )
+    at = NOW + timedelta(days=3)
+    assert aws.surveyor.announced(SPEC) == {
+        "i-1": f"instance-retirement, not before {at:%Y-%m-%d %H:%M} UTC",
+        "i-3": "system-maintenance",
+    }
+
+
+def test_announcements_that_nobody_may_ask_about_are_none(aws: Answers) -> None:
+    """The refusal is counted, and nothing is replaced for it."""
+    aws.ec2.add_client_error("describe_instance_status", "UnauthorizedOperation", "no", 403)
+    assert aws.surveyor.announced(SPEC) == {}
     assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
 
 

@@ -15,13 +15,16 @@ from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Requirements
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import MalformedTickError
-from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
-from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere
+from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry, MemoryTicker
+from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere, to_be_told
 from tests.examples import demo_spec
+from tests.unit.cases import a_replica
 
 FUNCTION: ModuleType = survey
 
@@ -41,6 +44,8 @@ class Oracle:
     scores: dict[str, Mapping[str, int]] = field(default_factory=dict)
     elsewhere: dict[str, int] = field(default_factory=dict)
     asked: list[ServiceSpec] = field(default_factory=list)
+    coming: dict[str, str] = field(default_factory=dict)
+    """What EC2 announces."""
     gone: set[int] = field(default_factory=set)
     """Versions whose image is gone."""
 
@@ -59,6 +64,11 @@ class Oracle:
         made_at = MemoryClock().now()
         return {v: Image(f"ami-{v}", None if v in self.gone else made_at) for v in versions}
 
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """See `ports.Surveyor.announced`."""
+        assert self.asked[-1] == spec
+        return self.coming
+
 
 @dataclass
 class World:
@@ -67,6 +77,7 @@ class World:
     services: MemoryServices = field(default_factory=MemoryServices)
     oracle: Oracle = field(default_factory=Oracle)
     store: MemoryStore = field(default_factory=MemoryStore)
+    ticker: MemoryTicker = field(default_factory=MemoryTicker)
     telemetry: MemoryTelemetry = field(default_factory=MemoryTelemetry)
     clock: MemoryClock = field(default_factory=MemoryClock)
 
@@ -78,7 +89,7 @@ class World:
     @property
     def surveying(self) -> Surveying:
         """What is under test."""
-        return Surveying(self.services, self.oracle, self.store, self.telemetry, self.clock)
+        return Surveying(self.services, self.oracle, self.store, self.ticker, self.telemetry, self.clock)
 
     def known(self, service: str) -> Survey | None:
         """What a launch would know."""
@@ -144,6 +155,26 @@ def test_images_of_versions_are_looked_at(world: World) -> None:
     assert world.telemetry.counts[Metric.IMAGES_GONE] == 1
     (gone,) = (facts for event, facts in world.telemetry.records if event == "image_gone")
     assert (gone["service"], gone["version"], gone["image"]) == ("chat", 5, "ami-5")
+
+
+def test_the_controller_hears_what_ec2_announces(world: World) -> None:
+    """Of regular replicas that nothing is to replace yet, slots among them; not of others' instances."""
+    ready = [a_replica(n, ReplicaState.READY) for n in range(1, 6)]
+    rows = [
+        ready[0],
+        replace(ready[1], replaced_by=3),
+        ready[2],
+        replace(ready[3], is_fallback=True),
+        replace(ready[4], instance_id="i-5:1"),
+    ]
+    announced = {str(r.instance_id): "instance-stop" for r in ready}
+    assert to_be_told(
+        Rows(replicas={r.id: r for r in rows}), {**announced, "i-foreign": "instance-stop"}
+    ) == {str(ready[n].instance_id): "instance-stop" for n in (0, 2, 4)}
+    world.deploy("chat", a=9)
+    world.oracle.coming = {"i-foreign": "instance-stop"}
+    world.surveying.on_event(SCHEDULED)
+    assert world.ticker.announced == []
 
 
 def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:

@@ -552,12 +552,13 @@ class MemoryLoads:
 
 
 class MemoryTicker:
-    """`ports.Ticker`: a list of what was scheduled."""
+    """`ports.Ticker` and `ports.Announcer`: lists of what was sent."""
 
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, datetime | None, float]] = []
         self.leaves: list[tuple[str, float]] = []
         self.overrides: list[tuple[str, Override, float]] = []
+        self.announced: list[tuple[str, Mapping[str, str]]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
@@ -570,6 +571,10 @@ class MemoryTicker:
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
         self.overrides.append((service, override, delay_s))
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """See `ports.Announcer.announce`."""
+        self.announced.append((service, announced))
 
 
 class MemoryDeadLetters:

@@ -190,7 +190,7 @@ class ControlPlaneStack(Stack):
             code=code,
             memory_mib=SURVEY_MEMORY_MIB,
             timeout=SURVEY_TIMEOUT,
-            environment={name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL},
+            environment=environment,
             place=place,
             dead_letters=surveys_failed,
         )
@@ -292,6 +292,15 @@ class ControlPlaneStack(Stack):
             "A quota of the account is too small for a service's replicas. Spot and on-demand have one each,"
             " and new accounts have 0 of what has an accelerator. The survey log names the service, the quota"
             " and where to ask for how much: quota_short. So does spotrelay validate --account.",
+            period=SURVEY_PERIOD,
+        )
+        alarms.on_metric(
+            "ImagesGone",
+            Metric.IMAGES_GONE,
+            log_search(survey_log, "image_gone"),
+            "Nothing can be launched from a service's image any more: what is lost isn't replaced. Its owner"
+            " deregistered or disabled it, or shares it no more. The survey log names service, version and"
+            " image: image_gone. spotrelay update --image takes the newest of the service's SSM parameter.",
             period=SURVEY_PERIOD,
         )
         # Not among a service's own: what is held back may be that its stack, and all alarms in it, are gone.

@@ -149,6 +149,7 @@ def dashboard(
             Metric.SURVEY_UNANSWERED,
             Metric.ALL_ZONES_SCORE_LOW,
             Metric.QUOTAS_SHORT,
+            Metric.IMAGES_GONE,
         ),
     )
     return board

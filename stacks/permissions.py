@@ -131,6 +131,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             documents(place),
             service_names(place),
             *_surveying(place),
+            _ticking(place, "have a service's tick know what EC2 announces for its instances"),
             _setting_aside(function, place),
         )
     if function is Function.WIDGET:
@@ -270,12 +271,12 @@ def _state(place: Place) -> tuple[Grant, ...]:
             in_partitions(Partition.SERVICE, Partition.SERVICES),
         ),
         documents(place),
-        Grant(
-            "have the next tick come in seconds while something is in transition",
-            ("sqs:SendMessage",),
-            (place.tick_queue_arn,),
-        ),
+        _ticking(place, "have the next tick come in seconds while something is in transition"),
     )
+
+
+def _ticking(place: Place, why: str) -> Grant:
+    return Grant(why, ("sqs:SendMessage",), (place.tick_queue_arn,))
 
 
 def documents(place: Place) -> Grant:
@@ -474,12 +475,15 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
             ),
         ),
         Grant(
-            "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"
-            " these read-only calls",
+            "ask what EC2 offers, at which price, from which image and within which quotas; AWS offers no"
+            " narrower resource for these read-only calls",
             (
                 "ec2:DescribeAvailabilityZones",
+                "ec2:DescribeImages",
+                "ec2:DescribeInstanceStatus",
                 "ec2:DescribeInstanceTypeOfferings",
                 "ec2:DescribeInstanceTypes",
+                "ec2:DescribeLaunchTemplateVersions",
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",

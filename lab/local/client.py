@@ -118,9 +118,25 @@ class LocalCloud:
         """Have the next instances end before they run, for EC2's reason `code`."""
         self._call("let_die", code=code, count=count)
 
+    def announce(self, instance_id: str, code: str = "instance-retirement", *, in_s: float = 86_400) -> None:
+        """Have EC2 announce an event for an instance, such as a retirement tomorrow; nothing comes of it."""
+        self._call("announce", instance_id=instance_id, code=code, in_s=in_s)
+
+    def call_off(self, instance_id: str) -> None:
+        """Have EC2 call off what it announced for an instance. It is shown as before, as what is over."""
+        self._call("call_off", instance_id=instance_id)
+
     def lose_image(self, image_id: str) -> None:
         """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
         self._call("lose_image", image_id=image_id)
+
+    def find_image(self, image_id: str) -> None:
+        """Have a lost image be there again."""
+        self._call("find_image", image_id=image_id)
+
+    def publish_image(self, parameter: str, image_id: str) -> None:
+        """Have a public parameter say another image, as AWS's own do every few nights."""
+        self._call("publish_image", parameter=parameter, image_id=image_id)
 
     def calls(self, since: int = 0) -> Rows:
         """AWS calls after call number `since`.

@@ -130,6 +130,16 @@ class NotPossibleError(ValueError):
     """The control API was asked for something that can't happen; the text says why."""
 
 
+EVENTS = {
+    "instance-reboot": "The instance is scheduled for a reboot",
+    "instance-retirement": "The instance is running on degraded hardware",
+    "instance-stop": "The instance is running on degraded hardware",
+    "system-maintenance": "The host is scheduled for maintenance",
+    "system-reboot": "The host is scheduled for a reboot",
+}
+"""What EC2 announces for instances, and about what it says."""
+
+
 class EmulatedCloud:
     """All instances. Not thread-safe: everything happens on the event loop's thread.
 
@@ -163,6 +173,10 @@ class EmulatedCloud:
     def now(self) -> datetime:
         """The present time."""
         return datetime.now(UTC)
+
+    def publish_image(self, parameter: str, image_id: str) -> None:
+        """A public parameter says another image from now on, as AWS's own do every few nights."""
+        self._ministack.seed_public_parameters({parameter: image_id})
 
     def zone_of(self, instance_id: str) -> str | None:
         """The instance's zone, as long as it is visible."""
@@ -312,6 +326,33 @@ class EmulatedCloud:
             raise NotPossibleError(f"{instance_id} is on-demand: rebalance is recommended for Spot only")
         detail = {"instance-id": instance_id}
         self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
+
+    def announce(self, instance_id: str, code: str, in_s: float) -> None:
+        """EC2 announces an event of a running instance, which begins in so many seconds; nothing comes of it.
+
+        Raises:
+            NotPossibleError: it doesn't run, or there is no such event.
+        """
+        if code not in EVENTS:
+            raise NotPossibleError(f"no event {code!r}; there are {', '.join(EVENTS)}")
+        begins = (self.now() + timedelta(seconds=in_s)).replace(microsecond=0)
+        self._running(instance_id).events.append(
+            {
+                "InstanceEventId": f"instance-event-{secrets.token_hex(8)}0",
+                "Code": code,
+                "Description": EVENTS[code],
+                "NotBefore": begins,
+            }
+        )
+
+    def call_off(self, instance_id: str) -> None:
+        """EC2 calls off what it announced for an instance, and goes on showing it.
+
+        Raises:
+            NotPossibleError: it doesn't run.
+        """
+        for event in self._running(instance_id).events:
+            event["Description"] = f"[Canceled] {event['Description']}"
 
     def hang(self, instance_id: str) -> None:
         """What runs on the instance answers nothing any more; to EC2 it is as well as ever.

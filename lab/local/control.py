@@ -50,9 +50,17 @@ class Control:
             "warn_all": self._warn_all,
             "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
             "rebalance": self._rebalance,
+            "announce": lambda arguments: self._cloud.announce(
+                arguments["instance_id"], arguments["code"], float(arguments["in_s"])
+            ),
+            "call_off": lambda arguments: self._cloud.call_off(arguments["instance_id"]),
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
+            "find_image": lambda arguments: self._cloud.lost_images.discard(arguments["image_id"]),
+            "publish_image": lambda arguments: self._cloud.publish_image(
+                arguments["parameter"], arguments["image_id"]
+            ),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,

@@ -334,6 +334,7 @@ def _attributes(instance: LocalInstance) -> Attributes:
         "vpc-id": lambda: [spec.vpc_id],
         "reservation-id": lambda: [instance.reservation_id],
         "iam-instance-profile.arn": lambda: [spec.instance_profile_arn or ""],
+        "event.code": lambda: [event["Code"] for event in instance.events],
     }
 
 
@@ -362,7 +363,7 @@ def _status(instance: LocalInstance) -> Result:
         "InstanceState": instance.state.api,
         "InstanceStatus": check,
         "SystemStatus": check,
-        "Events": [],
+        "Events": list(instance.events),
     }
 
 

@@ -184,6 +184,8 @@ class LocalInstance:
     """The capacity reservation that it uses, rather than what the pool has for everybody."""
     shape: Shape = field(default_factory=Shape)
     """How slow its network is."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What EC2 announces for it, as DescribeInstanceStatus shows it, for a week after it is over."""
 
     @property
     def zone(self) -> str:

@@ -982,7 +982,7 @@ class MiniStack:
             }
 
     def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
-        """Public SSM parameters whose values are AMI IDs."""
+        """Public SSM parameters whose values are AMI IDs; one that is there gets another value."""
         self._services["ssm"]._PUBLIC_AMI_PARAMETERS.update(parameters)
 
     def stop(self) -> None:

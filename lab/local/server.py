@@ -21,7 +21,7 @@ import psutil
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from lab.local import catalog, ec2, ec2_offers, price_list, wire
+from lab.local import catalog, ec2, ec2_offers, images, price_list, wire
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog
 from lab.local.cloud import EmulatedCloud, LocalSettings
@@ -178,6 +178,7 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
+        **images.HANDLERS,
         "CreateFleet": FleetActions().create_fleet,
         "RunInstances": RunActions().run_instances,
     }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
+from spotrelay.aws import announcements, images
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
@@ -14,7 +16,7 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import Scores
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Survey
+from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Image, Survey
 from spotrelay.core.ports import Denied, PortError, Telemetry
 from spotrelay.core.quotas import Quota, shortages
 from spotrelay.core.requirements import Requirements, find
@@ -33,6 +35,7 @@ class AwsSurveyor:
         monotonic_s: Callable[[], float] = time.monotonic,
         vcpus_of: Callable[[Quota], float] | None = None,
     ) -> None:
+        self._clients = clients
         self._offers = Offers(clients, monotonic_s)
         self._prices = Prices(clients, monotonic_s)
         self._scores = Scores(clients)
@@ -64,6 +67,21 @@ class AwsSurveyor:
             scores=scores,
             elsewhere=elsewhere,
         )
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """See `ports.Surveyor.images`."""
+
+        def ask() -> Mapping[int, Image]:
+            ids = images.of_versions(self._clients, spec.launch_template_id, versions)
+            made = images.made_at(self._clients, set(ids.values()))
+            return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
+
+        return self._asked(spec, "images", ask) or {}
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """See `ports.Surveyor.announced`."""
+        ask = partial(announcements.announced, self._clients)
+        return self._asked(spec, "announced events", ask) or {}
 
     def _pools(
         self, spec: ServiceSpec, eligible: Sequence[tuple[InstanceType, Requirements]]

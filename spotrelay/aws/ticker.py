@@ -1,8 +1,9 @@
-"""`ports.Ticker` on an SQS queue."""
+"""`ports.Ticker` and `ports.Announcer` on an SQS queue."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 
 from spotrelay.aws.clients import Clients
@@ -15,7 +16,7 @@ MAX_DELAY_S = 900
 
 
 class SqsTicker:
-    """See `ports.Ticker`."""
+    """See `ports.Ticker`, `ports.Announcer`."""
 
     def __init__(self, clients: Clients, queue_url: str) -> None:
         self._clients = clients
@@ -32,6 +33,10 @@ class SqsTicker:
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
         self._send(Tick(service, kind=TickKind.OVERRIDE, override=override), delay_s)
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """See `ports.Announcer.announce`."""
+        self._send(Tick(service, announced=tuple(sorted(announced.items()))), 0)
 
     def _send(self, tick: Tick, delay_s: float) -> None:
         """Whole seconds, rounded up: who looks too early finds nothing to do."""

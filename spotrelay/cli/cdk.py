@@ -78,8 +78,12 @@ class Cdk:
                 raise CommandError("\n".join(words), EXIT_BAD_INPUT)
             raise CommandError(f"cdk synth failed: {_last(words)}", EXIT_FAILED)
 
-    def deploy(self, assembly: Path, stacks: Sequence[str]) -> None:
+    def deploy(
+        self, assembly: Path, stacks: Sequence[str], parameters: Mapping[str, str] | None = None
+    ) -> None:
         """Deploy these stacks of it, and no others.
+
+        `parameters`: STACK:NAME → value; every other one keeps the value that it has.
 
         Raises:
             CommandError: one couldn't be deployed, with CloudFormation's words and what to do about them.
@@ -94,6 +98,9 @@ class Cdk:
             "deploy", *stacks, "--exclusively", "--app", str(assembly), "--method", "direct",
             "--concurrency", "2", "--require-approval", "never", "--progress", "events",
         ]  # fmt: skip
+        arguments += [
+            w for name, value in (parameters or {}).items() for w in ("--parameters", f"{name}={value}")
+        ]
         if self._run(arguments, told):
             words = why(lines)
             what_to_do = remedy(words, self._region)

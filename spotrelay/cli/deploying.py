@@ -23,6 +23,7 @@ from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Denied, Throttled, Unavailable
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
@@ -49,9 +50,6 @@ https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-in
 
 FILTERED = 50
 """Parameters that one DescribeParameters takes."""
-
-IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
-"""Type of a template's parameter that CloudFormation looks up at each deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,24 +200,47 @@ class Deployer:
         self._must_leave_others_alone(assembly)
         return assembly
 
-    def deploy(self, assembly: Assembly) -> None:
+    def deploy(self, assembly: Assembly, parameters: Mapping[str, str] | None = None) -> None:
         """Deploy them, the shared ones first. No other service's stack is touched.
+
+        `parameters`: as `Cdk.deploy` has them.
 
         Raises:
             CommandError: CloudFormation refuses, or it takes too long.
         """
         self._teller.say(f"deploying {', '.join(assembly.stacks)} to {self.account}, {self.region}")
-        self._cdk.deploy(assembly.directory, assembly.stacks)
+        self._cdk.deploy(assembly.directory, assembly.stacks, parameters)
 
-    def compared(self, assembly: Assembly, service: str, stack: Stack) -> difference.Difference:
-        """What a deployment would change of a service that is deployed.
+    def compared(
+        self, assembly: Assembly, service: str, stack: Stack, image: str | None = None
+    ) -> difference.Difference:
+        """What a deployment would change of a service that is deployed; `image`: to have from now on.
 
         Raises:
             PortError: AWS can't be asked.
         """
         new = assembly.template(stack.name)
         deployed = self.stacks.template(stack.name) or {}
-        return difference.of_service(service, deployed, new, self._newer_images(new, stack))
+        return difference.of_service(service, deployed, new, image)
+
+    def newer_image(self, service: Service, spec: ServiceSpec) -> str | None:
+        """What the file's SSM parameter says by now, where the deployed version has another image.
+
+        None also where the file names its image itself.
+
+        Raises:
+            PortError: AWS can't be asked.
+        """
+        if not service.image.is_parameter:
+            return None
+        with translated():
+            answer = self.clients.ssm.get_parameters(Names=[service.image.reference])
+            found = self.clients.ec2.describe_launch_template_versions(
+                LaunchTemplateId=spec.launch_template_id, Versions=[str(spec.version)]
+            )
+        deployed = {v["LaunchTemplateData"].get("ImageId") for v in found["LaunchTemplateVersions"]}
+        newest = next((str(parameter["Value"]) for parameter in answer["Parameters"]), None)
+        return None if newest in deployed else newest
 
     def is_all_as_deployed(self, assembly: Assembly) -> bool:
         """Whether the shared stacks, too, are what a deployment would make of them."""
@@ -227,23 +248,6 @@ class Deployer:
             difference.changes(self.stacks.template(name) or {}, assembly.template(name))
             for name in assembly.shared
         )
-
-    def _newer_images(self, template: difference.Template, stack: Stack) -> dict[str, str]:
-        asked = {
-            name: str(parameter["Default"])
-            for name, parameter in template.get("Parameters", {}).items()
-            if parameter["Type"] == IMAGE_PARAMETER and name in stack.resolved
-        }
-        if not asked:
-            return {}
-        with translated():
-            answer = self.clients.ssm.get_parameters(Names=sorted(set(asked.values())))
-        now = {parameter["Name"]: parameter["Value"] for parameter in answer["Parameters"]}
-        return {
-            name: now[path]
-            for name, path in asked.items()
-            if path in now and now[path] != stack.resolved[name]
-        }
 
     def _must_be_bootstrapped(self, assembly: Assembly) -> None:
         needed = assembly.bootstrap

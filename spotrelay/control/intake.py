@@ -60,7 +60,7 @@ class Intake:
             return
         match tick.kind:
             case TickKind.TICK:
-                self.controller.tick(tick.service, tick.due)
+                self.controller.tick(tick.service, tick.due, announced=dict(tick.announced))
             case TickKind.LEAVE:
                 self.controller.leave(tick.service)
             case TickKind.REMOVED:

@@ -1,6 +1,7 @@
 """The names that the stacks and the running code must agree on. No imports but the standard library."""
 
 from enum import StrEnum
+from hashlib import sha256
 
 MAX_NAME = 24
 """Names of load balancers and target groups end at 32 characters; ours take eight of them."""
@@ -39,6 +40,10 @@ NETWORK_STACK = "SpotRelay-Network"
 SERVICE_STACK = "SpotRelay-Service-"
 """Names of the CloudFormation stacks; a service's name follows the last one."""
 
+IMAGE_RESOURCE = "Custom::SpotRelayImage"
+VERSION_RESOURCE = "Custom::SpotRelayVersion"
+"""What a service's stack asks of what a deployment keeps: see `stacks.kept`."""
+
 CONTROL_PLANE_PARAMETER = "/spotrelay/control-plane"
 """Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and
 the tick queue, which the operator's commands write to."""
@@ -61,6 +66,11 @@ METRICS_NO_SERVICE = "SpotRelay"
 def instances_namespace(service: str) -> str:
     """Namespace of what a service's instances report: one for each, so that none can speak for another."""
     return f"{METRICS_NAMESPACE}/{service}"
+
+
+def image_parameter(parameter: str) -> str:
+    """The stack's parameter that says which image to have instead of the one kept for an SSM parameter."""
+    return f"Image{sha256(parameter.encode()).hexdigest()[:8]}"
 
 
 TABLE_PARTITION_KEY = "PK"
@@ -175,6 +185,8 @@ class Metric(StrEnum):
     """Questions of surveys that AWS failed to answer; the next survey asks again."""
     QUOTAS_SHORT = "QuotasShort"
     """Quotas that are too small for a service's replicas, as surveys find them."""
+    IMAGES_GONE = "ImagesGone"
+    """Images of services' versions that nothing can be launched from any more, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
     WARNING_TO_READY_MS = "WarningToReadyMs"

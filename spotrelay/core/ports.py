@@ -27,7 +27,7 @@ from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
-from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
@@ -367,6 +367,29 @@ class Surveyor(Protocol):
         Raises:
             PortError: not even the pools could be found out.
         """
+        ...
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """What instances of these versions are launched from; one that EC2 doesn't show is missing.
+
+        Empty if AWS refuses to say, or fails to: that is counted and recorded.
+        """
+        ...
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """What EC2 announces for running instances of the account, of whatever service: ID → what, in words.
+
+        A retirement, a stop, a reboot, maintenance. Without those that are over or called off. Empty as for
+        `images`.
+        """
+        ...
+
+
+class Announcer(Protocol):
+    """Whoever has the controller hear of what EC2 announces for a service's instances."""
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """Have the service's tick run, and know what EC2 announces: instance ID → what, in words."""
         ...
 
 

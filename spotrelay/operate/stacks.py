@@ -36,8 +36,6 @@ class Stack:
     name: str
     status: str
     outputs: Mapping[str, str] = field(default_factory=dict)
-    resolved: Mapping[str, str] = field(default_factory=dict)
-    """Of its parameters that name another one, what that said at the last deployment."""
 
     @property
     def is_busy(self) -> bool:
@@ -80,11 +78,6 @@ class Stacks:
             name=str(found["StackName"]),
             status=str(found["StackStatus"]),
             outputs={o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])},
-            resolved={
-                p["ParameterKey"]: p["ResolvedValue"]
-                for p in found.get("Parameters", [])
-                if "ResolvedValue" in p
-            },
         )
 
     def template(self, name: str) -> Mapping[str, Any] | None:

@@ -42,10 +42,11 @@ def test_a_missing_setting_is_named(missing: str) -> None:
             intake(env, MemoryTelemetry())
 
 
-@pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH])
-def test_a_survey_needs_table_and_services_only(missing: str) -> None:
-    """The survey is put together from two settings; one that is missing is named."""
-    env: dict[str, str] = {name: ENV[name] for name in (Env.TABLE, Env.SERVICES_PATH)}
+@pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL])
+def test_a_survey_needs_table_services_and_ticks_only(missing: str) -> None:
+    """The survey is put together from three settings; one that is missing is named."""
+    needed = (Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL)
+    env: dict[str, str] = {name: ENV[name] for name in needed}
     assert surveying(env, PowertoolsTelemetry())
     with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
         surveying(env | {missing: ""}, PowertoolsTelemetry())

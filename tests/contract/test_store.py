@@ -16,6 +16,7 @@ from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import (
     Cause,
     Cooldown,
+    Image,
     Offering,
     PoolMemory,
     PurchaseOption,
@@ -826,6 +827,7 @@ SURVEY = Survey(
     {"us-east-1a": 9, "us-east-1b": 1},
     {"us-east-1c": 8, "us-east-1": 4, "eu-west-1": 9},
     (Reading(NOW - seconds(3600), {"us-east-1a": 8}), Reading(NOW - seconds(3660), {})),
+    {3: Image("ami-3", None), 4: Image("ami-4", NOW - seconds(86_400))},
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -16,6 +17,7 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.aws.announcements import CODES
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import KEPT_S
 from spotrelay.aws.prices import PLAIN_LINUX, Prices
@@ -23,7 +25,7 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import question
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.core.pools import CapacityPool, Image, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.quotas import CONCURRENCY, quota_for
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
@@ -200,6 +202,91 @@ def aws(clients: Clients, monotonic: Monotonic) -> Iterator[Answers]:  # it asks
     surveyor = AwsSurveyor(clients, telemetry, monotonic, lambda quota: quotas.get(quota.code, 1000))
     with Stubber(clients.ec2_surveying) as ec2, Stubber(clients.pricing) as pricing:
         yield Answers(ec2, pricing, surveyor, telemetry, monotonic, quotas)
+
+
+def of_versions(aws: Answers, *versions: tuple[int, str]) -> None:
+    """DescribeLaunchTemplateVersions, which shows those of a range that there are."""
+    rows = [{"VersionNumber": v, "LaunchTemplateData": {"ImageId": image}} for v, image in versions]
+    aws.ec2.add_response(
+        "describe_launch_template_versions",
+        {"LaunchTemplateVersions": rows},
+        {"LaunchTemplateId": SPEC.launch_template_id, "MinVersion": "4", "MaxVersion": "7"},
+    )
+
+
+def shown(aws: Answers, *images: tuple[str, str]) -> None:
+    """DescribeImages: those that there are, and their states."""
+    rows = [
+        {"ImageId": id_, "State": state, "CreationDate": "2026-09-01T06:07:08.000Z"} for id_, state in images
+    ]
+    asked = [{"Name": "image-id", "Values": ["ami-a", "ami-b", "ami-c"]}]
+    aws.ec2.add_response("describe_images", {"Images": rows}, {"Filters": asked, "IncludeDeprecated": True})
+
+
+def test_images_are_those_that_can_be_launched_from(aws: Answers) -> None:
+    """One that EC2 doesn't show is gone, and so is one in another state; nor is a deleted version any."""
+    of_versions(aws, (7, "ami-a"), (6, "ami-x"), (5, "ami-b"), (4, "ami-c"))
+    shown(aws, ("ami-a", "available"), ("ami-c", "deregistered"))
+    made_at = datetime(2026, 9, 1, 6, 7, 8, tzinfo=UTC)
+    assert aws.surveyor.images(SPEC, {4, 5, 7}) == {
+        7: Image("ami-a", made_at),
+        5: Image("ami-b", None),
+        4: Image("ami-c", None),
+    }
+
+
+def test_images_that_nobody_may_ask_about_are_no_alarm(aws: Answers) -> None:
+    """Nothing is known of them, and the refusal is counted."""
+    aws.ec2.add_client_error("describe_launch_template_versions", "UnauthorizedOperation", "no", 403)
+    assert aws.surveyor.images(SPEC, {4}) == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
+
+
+def status(instance_id: str, *events: tuple[str, str, int | None]) -> dict[str, Any]:
+    """DescribeInstanceStatus of one instance: code, description, days from now."""
+    shown = [
+        {
+            "Code": code,
+            "Description": words,
+            **({} if days is None else {"NotBefore": NOW + timedelta(days=days)}),
+        }
+        for code, words, days in events
+    ]
+    return {"InstanceId": instance_id, "Events": shown}
+
+
+def test_what_ec2_announces_is_told_in_words(aws: Answers) -> None:
+    """Of several what comes first; not what is over or called off. Every page is read."""
+    asked = {"Filters": [{"Name": "event.code", "Values": list(CODES)}]}
+    pages = [
+        [
+            status("i-1", ("system-reboot", "The host", 9), ("instance-retirement", "Degraded", 3)),
+            status("i-2", ("instance-stop", "[Completed] Degraded", -3)),
+        ],
+        [
+            status(
+                "i-3", ("instance-stop", "[Canceled] Degraded", 3), ("system-maintenance", "The host", None)
+            ),
+            status("i-4"),
+        ],
+    ]
+    first = {"InstanceStatuses": pages[0], "NextToken": "1"}
+    aws.ec2.add_response("describe_instance_status", first, asked)
+    aws.ec2.add_response(
+        "describe_instance_status", {"InstanceStatuses": pages[1]}, {**asked, "NextToken": "1"}
+    )
+    at = NOW + timedelta(days=3)
+    assert aws.surveyor.announced(SPEC) == {
+        "i-1": f"instance-retirement, not before {at:%Y-%m-%d %H:%M} UTC",
+        "i-3": "system-maintenance",
+    }
+
+
+def test_announcements_that_nobody_may_ask_about_are_none(aws: Answers) -> None:
+    """The refusal is counted, and nothing is replaced for it."""
+    aws.ec2.add_client_error("describe_instance_status", "UnauthorizedOperation", "no", 403)
+    assert aws.surveyor.announced(SPEC) == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
 
 
 def test_a_whole_survey(aws: Answers) -> None:

@@ -14,6 +14,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.ticker import SqsTicker
 from spotrelay.core.held import HeldBack, Override
 from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
+from spotrelay.memory import MemoryTicker
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)
@@ -62,6 +63,19 @@ def test_what_an_override_is_given_for_arrives_as_sent(aws: Clients) -> None:
     SqsTicker(aws, url).schedule_override("demo", given, 0)
     (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
     assert parse_tick(message["Body"]) == Tick("demo", kind=TickKind.OVERRIDE, override=given)
+
+
+def test_what_is_announced_arrives_as_sent(aws: Clients) -> None:
+    """Each instance with its words, in a tick that serves no announced one."""
+    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
+    told = {"i-2": "system-reboot", "i-1": "instance-stop, not before 2026-12-05 09:00 UTC"}
+    SqsTicker(aws, url).announce("demo", told)
+    (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
+    tick = parse_tick(message["Body"])
+    assert (tick.service, tick.due, tick.kind, dict(tick.announced)) == ("demo", None, TickKind.TICK, told)
+    memory = MemoryTicker()
+    memory.announce("demo", told)
+    assert memory.announced == [("demo", told)]
 
 
 @pytest.mark.parametrize("kind", TickKind)

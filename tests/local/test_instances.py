@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Literal
+from typing import Any, Literal
 from urllib.request import urlopen
 
 import boto3
@@ -149,6 +149,24 @@ def test_status_lists_running_instances(ground: Ground) -> None:
     assert [s["InstanceId"] for s in shown] == [running]
     everything = ground.aws.ec2.describe_instance_status(InstanceIds=ids, IncludeAllInstances=True)
     assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)
+
+
+def test_announced_events_are_shown_with_the_instance(ground: Ground) -> None:
+    """DescribeInstanceStatus finds instances by the events that they have, or had until lately."""
+    announced, other = ground.running(2)
+    ground.aws.local.announce(announced)
+    codes = ["instance-retirement", "instance-stop"]
+
+    def shown(*codes: str) -> dict[str, list[str]]:
+        filters: Any = [{"Name": "event.code", "Values": codes}]
+        found = ground.aws.ec2.describe_instance_status(Filters=filters)["InstanceStatuses"]
+        return {s["InstanceId"]: [event["Description"] for event in s["Events"]] for s in found}
+
+    assert shown("system-reboot") == {}
+    assert shown(*codes) == {announced: ["The instance is running on degraded hardware"]}
+    ground.aws.local.call_off(announced)
+    assert shown(*codes) == {announced: ["[Canceled] The instance is running on degraded hardware"]}
+    assert other not in shown(*codes)
 
 
 def on_demand(

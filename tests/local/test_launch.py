@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -251,3 +253,10 @@ def test_an_image_that_is_gone_launches_nothing(ground: Ground) -> None:
     (error,) = answer["Errors"]
     assert (answer["Instances"], error["ErrorCode"]) == ([], "InvalidAMIID.NotFound")
     assert image in error["ErrorMessage"]
+    other, ec2 = "ami-00000000000000001", ground.aws.ec2
+    asked: Any = [{"Name": "image-id", "Values": [image, other]}]
+    assert [found["ImageId"] for found in ec2.describe_images(Filters=asked)["Images"]] == [other]
+    with pytest.raises(ClientError, match=r"InvalidAMIID\.NotFound"):
+        ec2.describe_images(ImageIds=[other, image])
+    ground.aws.local.find_image(image)
+    assert ground.fleet([], LaunchTemplateConfigs=[config])["Instances"]

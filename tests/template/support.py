@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotrelay.core.names import alarms_prefix
+from spotrelay.core.names import VERSION_RESOURCE, alarms_prefix
 
 Properties = dict[str, Any]
 
@@ -158,6 +158,13 @@ def flat(value: Any) -> str:
             return f"<zone {index}>"
         case _:
             return str(value)
+
+
+def document_text(template: Template, version: str = "7") -> str:
+    """What a service's stack writes for the controller, if the version to deploy is this one."""
+    (kept,) = template.all(VERSION_RESOURCE)
+    text = flat(template.only("AWS::SSM::Parameter")["Value"])
+    return text.replace(f"<{kept}.Version>", version)
 
 
 def exported(template: Template, token: str) -> str:

@@ -218,6 +218,7 @@ CONTROL_PLANE: dict[str, tuple[str, Stream, Stream, Stream, int]] = {
     "Undelivered": (VISIBLE, always(0), always(0), once(30), 32),
     "SurveyRefused": (Metric.SURVEY_REFUSED, nothing, nothing, each(60), 61),
     "QuotasShort": (Metric.QUOTAS_SHORT, nothing, nothing, each(60), 61),
+    "ImagesGone": (Metric.IMAGES_GONE, nothing, nothing, each(60), 61),
     "HeldBack": (Metric.HELD_BACK, nothing, nothing, once(30), 32),
     "CallsDenied": (Metric.CALLS_DENIED, nothing, nothing, once(30), 32),
 }  # fmt: skip

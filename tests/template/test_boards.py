@@ -54,7 +54,7 @@ AWS_METRICS = {
 PUBLISHED = {
     "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
     "EligiblePools", "EventsUnsent",
-    "ForeignInstances", "GapS", "HeldBack", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
+    "ForeignInstances", "GapS", "HeldBack", "ImagesGone", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",
     "PoolsCooling", "QuotasShort", "ReplicasFailed", "ReplicasLaunched", "ReplicasMissing",

@@ -367,7 +367,7 @@ def test_silence_is_heard_of(control_plane: Template) -> None:
         assert silent["InsufficientDataActions"] == silent["AlarmActions"]
 
 
-@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.QUOTAS_SHORT])
+@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.QUOTAS_SHORT, Metric.IMAGES_GONE])
 def test_an_hourly_finding_rings_until_an_hour_is_without_it(control_plane: Template, metric: Metric) -> None:
     """Refused questions and small quotas ring, and go on ringing between two surveys."""
     (alarm,) = _alarms(control_plane, metric)

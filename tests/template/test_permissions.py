@@ -11,7 +11,7 @@ import pytest
 
 from spotrelay.core.names import TAG_SERVICE
 from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, actions, grants
-from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
+from tests.template.support import Template, as_list, flat, function, mapping_of, queue_of, refers_to
 
 FUNCTIONS = list(Function)
 
@@ -36,8 +36,11 @@ OF_INSTANCES = {
 }
 OF_OFFERS = {
     "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceStatus",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeSpotPriceHistory",
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
@@ -99,14 +102,14 @@ def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> No
 
 
 def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) -> None:
-    """It reads what EC2 offers, and services' documents and rows; it notes what it found, and that is all."""
+    """It reads what EC2 offers, and services' documents and rows; it notes and tells what it found."""
     allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
     documents = {"ssm:GetParameters", "ssm:GetParametersByPath"}
     table = {"dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"}
     assert allowed == OF_OFFERS | documents | OWN_LOG | table | {"sqs:SendMessage"}
-    (send,) = _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")
+    to = {refers_to(send["Resource"]) for send in _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")}
     dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
-    assert refers_to(send["Resource"]) == refers_to(dead_letters)
+    assert to == {refers_to(dead_letters), queue_of(control_plane, "reconcile")}
     for action in OF_OFFERS:
         assert not _allowed(control_plane, Function.ON_SIGNAL, action)
         assert not _allowed(control_plane, Function.RECONCILE, action)

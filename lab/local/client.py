@@ -155,6 +155,10 @@ class LocalCloud:
         """
         self._call("age_metrics", by_s=by_s)
 
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
+        return cast("dict[str, int]", self._call("longest_chains"))
+
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
 

@@ -33,6 +33,7 @@ class Control:
         calls: CallLog,
         faults: Faults,
         network: str,
+        chains: Callable[[], Mapping[str, int]],
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -54,6 +55,7 @@ class Control:
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,
+            "longest_chains": lambda _: chains(),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),

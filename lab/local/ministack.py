@@ -9,6 +9,8 @@ stores, replace some of its functions and add five CloudFormation types. What we
   time of our own;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
+- `lambda_svc._recursive_loop_drop`, `_invoke` and `_xray_trace_id_for_invocation`, `sqs.handle_request` and
+  `_build_send_sys_attrs`: MiniStack counts only direct invocations, and no chain that goes through a queue;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
@@ -23,7 +25,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
-  addresses, NAT gateways and composite alarms.
+  addresses, NAT gateways and composite alarms, and of functions `RecursiveLoop`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ import re
 import secrets
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -46,6 +49,7 @@ from typing import Any, cast
 from lab.local import wire
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
+from lab.local.lineage import HEADER, Chain
 from lab.local.logs import LogPipe
 from spotrelay.core.names import TABLE_PARTITION_KEY
 
@@ -92,6 +96,7 @@ class MiniStack:
         self._act: Callable[[JsonObject, str, str, str], None] = lambda *_: None
         self._check_math: Callable[[list[JsonObject]], object] = lambda _: None
         self._knows_math = False
+        self._chains: Counter[str] = Counter()
         # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
         os.environ.pop("LOG_LEVEL", None)
         self._core = {
@@ -387,6 +392,54 @@ class MiniStack:
                 message["visible_at"] = max(message["visible_at"] - (1 - factor) * timeout_s, time.time())
 
         functions._run_sqs_batch = ran
+
+    def count_chains(self) -> None:
+        """Drop an invocation that comes too late in a chain, as Lambda does, whatever way the chain goes.
+
+        What is dropped of a queue stays there, until it has been received too often.
+        """
+        functions: Any = self._services["lambda_svc"]
+        queues: Any = self._services["sqs"]
+        drop, run, invoke = functions._recursive_loop_drop, functions._run_sqs_batch, functions._invoke
+        handle, attributes_of = queues.handle_request, queues._build_send_sys_attrs
+        invoked: ContextVar[Chain | None] = ContextVar("the chain that an invocation is in", default=None)
+        sent: ContextVar[str] = ContextVar("the trace header of a request to SQS", default="")
+
+        def is_dropped(name: str, function: JsonObject, depth: int) -> Any:
+            chain = invoked.get()
+            depth = max(depth, chain.invocations(name) if chain else 0)
+            self._chains[name] = max(self._chains[name], depth)
+            return drop(name, function, depth)
+
+        def ran(mapping: JsonObject, function: JsonObject, event: Any, batch: list[JsonObject], *rest: Any) -> None:
+            name = str(mapping["FunctionName"])
+            chain = Chain.of(message["sys"].get("AWSTraceHeader") for message in batch)
+            invoked.set(chain.invoking(name))  # the thread is this batch's
+            if is_dropped(name, function, 0) is None:
+                run(mapping, function, event, batch, *rest)
+
+        async def called(name: str, event: Any, headers: Mapping[str, str], *rest: Any, **named: Any) -> Any:
+            invoked.set(Chain.of([headers.get(HEADER)]).invoking(name))
+            return await invoke(name, event, headers, *rest, **named)
+
+        async def handled(method: str, path: str, headers: Mapping[str, str], *rest: Any) -> Any:
+            sent.set(headers.get(HEADER, ""))
+            return await handle(method, path, headers, *rest)
+
+        def attributes(now: float, given: JsonObject) -> JsonObject:
+            header = {"AWSTraceHeader": sent.get()} if sent.get() else {}
+            return {**header, **attributes_of(now, given)}
+
+        def trace(config: JsonObject, header: str | None = None) -> str:
+            return header or (invoked.get() or Chain.of([]).invoking(config["FunctionName"])).header()
+
+        functions._recursive_loop_drop, functions._run_sqs_batch, functions._invoke = is_dropped, ran, called
+        queues.handle_request, queues._build_send_sys_attrs = handled, attributes
+        functions._xray_trace_id_for_invocation = trace
+
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked, or would have been, in the longest chain so far."""
+        return dict(self._chains)
 
     # --- logs, metrics, alarms ---
 
@@ -832,6 +885,7 @@ class MiniStack:
         if not self._knows_math:
             self._knows_math = True
             self._teach_math(provisioners)
+            self._teach_recursion(provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"])
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
 
@@ -877,6 +931,21 @@ class MiniStack:
             return cast("JsonObject", alarm)
 
         provisioners._cw_metric_alarm_record = recorded
+
+    def _teach_recursion(self, handlers: dict[str, Callable[..., Any]]) -> None:
+        """Let AWS::Lambda::Function take `RecursiveLoop`."""
+        functions: Any = self._services["lambda_svc"]
+        create, update = handlers["create"], handlers["update"]
+
+        def configured(made: tuple[str, JsonObject], properties: JsonObject) -> tuple[str, JsonObject]:
+            wanted = {"RecursiveLoop": properties.get("RecursiveLoop", "Terminate")}
+            status, _, answer = functions._put_function_recursion_config(made[0], wanted)
+            if status != 200:
+                raise ValueError(answer.decode())
+            return made
+
+        handlers["create"] = lambda id_, new, stack: configured(create(id_, new, stack), new)
+        handlers["update"] = lambda name, old, new, *rest: configured(update(name, old, new, *rest), new)
 
     def _address_handlers(self) -> dict[str, Callable[..., Any]]:
         ec2 = self._services["ec2"]

@@ -114,6 +114,7 @@ async def _run(
     ministack.check_parameter_values(why_refused)
     ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)
+    ministack.count_chains()
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
     ministack.name_leading_keys()
@@ -137,7 +138,7 @@ async def _run(
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     fault_injection = FaultInjection(cloud, ministack, loop.call_later)
-    control = Control(cloud, balancer, metrics, calls, faults, network.words)
+    control = Control(cloud, balancer, metrics, calls, faults, network.words, ministack.longest_chains)
     front = Front(
         ministack,
         cloud,

@@ -17,7 +17,14 @@ pytestmark = pytest.mark.xdist_group("local")
 CODE = """
 import boto3, json, os, time
 
+QUEUES = []
+
 def handler(event, context):
+    if event.get("Records", [{}])[0].get("body", "").startswith("http"):
+        QUEUES or QUEUES.append(boto3.client("sqs"))
+        for record in event["Records"]:  # to the same queue: the next invocation
+            QUEUES[0].send_message(QueueUrl=record["body"], MessageBody=record["body"])
+        return
     if "sleep_s" in event:
         time.sleep(event["sleep_s"])
         return {"remaining_ms": context.get_remaining_time_in_millis()}
@@ -86,6 +93,40 @@ def test_a_function_on_a_queue_makes_metrics(aws: Aws) -> None:
     eventually(lambda: total(aws, "AWS/Lambda", "Invocations", function) == 1, "one invocation is counted")
     assert total(aws, "AWS/Lambda", "Errors", function) == 0
     assert total(aws, "Functions", "Seen", ("name", name)) == 1
+
+
+def send_to_itself(aws: Aws, setting: str | None) -> tuple[str, str]:
+    """A function that sends each message to its own queue again, with one on its way, and its dead letters."""
+    name = make_function(aws, "sqs:*")
+    dead = aws.queue()
+    url, arn = aws.queue()
+    redrive = {"deadLetterTargetArn": dead[1], "maxReceiveCount": 2}
+    attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "30"}
+    aws.sqs.set_queue_attributes(QueueUrl=url, Attributes=attributes)  # type: ignore[arg-type]  # literals
+    if setting:
+        aws.client("lambda").put_function_recursion_config(FunctionName=name, RecursiveLoop=setting)
+    aws.client("lambda").create_event_source_mapping(EventSourceArn=arn, FunctionName=name, BatchSize=1)
+    aws.sqs.send_message(QueueUrl=url, MessageBody=url)
+    return name, dead[0]
+
+
+def test_a_function_that_invokes_itself_through_a_queue_is_stopped(aws: Aws) -> None:
+    """By default it runs 16 times in a chain. Then Lambda drops the message, which ends as a dead letter."""
+    name, dead = send_to_itself(aws, None)
+    function = ("FunctionName", name)
+    found = eventually(lambda: aws.sqs.receive_message(QueueUrl=dead).get("Messages"), "it is a dead letter")
+    assert len(found) == 1
+    assert total(aws, "AWS/Lambda", "Invocations", function) == 16
+    assert total(aws, "AWS/Lambda", "RecursiveInvocationsDropped", function) == 2, "as often as received"
+    assert aws.local.longest_chains()[name] == 17
+
+
+def test_a_function_that_may_invoke_itself_goes_on(aws: Aws) -> None:
+    """Where its setting is Allow, a chain has no end; other chains through its queue are counted apart."""
+    name, _ = send_to_itself(aws, "Allow")
+    eventually(lambda: aws.local.longest_chains().get(name, 0) > 100, "a hundred in one chain")
+    assert total(aws, "AWS/Lambda", "RecursiveInvocationsDropped", ("FunctionName", name)) == 0
+    aws.client("lambda").put_function_recursion_config(FunctionName=name, RecursiveLoop="Terminate")
 
 
 def test_schedules_are_compressed(aws: Aws) -> None:

@@ -117,19 +117,36 @@ class Alarms(Construct):
             f"{id_}Errors",
             function.metric_errors(period=MINUTE, statistic="Sum"),
             1,
-            log_search(control.log_group, "ERROR", "Task"),
+            log_search(control.log_group, "ERROR", "timeout"),
             f"{control.name} fails or times out again and again. It is tried again by itself; its log has the"
-            " traceback.",
+            " traceback, or of a time-out platform.report with the status timeout.",
             periods=5,
             of_them=of_minutes,
         )
+        not_run: cloudwatch.IMetric = function.metric_throttles(period=MINUTE, statistic="Sum")
+        why = (
+            "the account's concurrency is used up. Ask for more of Lambda's quota Concurrent executions"
+            " (L-B99A9384): new accounts have 10."
+        )
+        if control.is_chained:
+            not_run = cloudwatch.MathExpression(
+                expression="throttles + dropped",
+                using_metrics={
+                    "throttles": not_run,
+                    "dropped": function.metric(
+                        "RecursiveInvocationsDropped", period=MINUTE, statistic="Sum"
+                    ),
+                },
+                period=MINUTE,
+                label="invocations that Lambda refused",
+            )
+            why += " Or Lambda took its own messages for a loop: its recursion setting must be Allow."
         self._add(
             f"{id_}Throttles",
-            function.metric_throttles(period=MINUTE, statistic="Sum"),
+            not_run,
             1,
             "aws lambda get-account-settings",
-            f"{control.name} was not let run: the account's concurrency is used up. Ask for more of Lambda's"
-            " quota Concurrent executions (L-B99A9384): new accounts have 10.",
+            f"{control.name} was not let run: {why}",
         )
 
     def on_metric(

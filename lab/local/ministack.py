@@ -12,7 +12,8 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `lambda_svc._recursive_loop_drop`, `_invoke` and `_xray_trace_id_for_invocation`, `sqs.handle_request` and
   `_build_send_sys_attrs`: MiniStack counts only direct invocations, and no chain that goes through a queue;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
-- `cloudwatch_logs._append_log_events`, which every log line of a function passes;
+- `cloudwatch_logs._append_log_events`, which every log line of a function passes, and
+  `lambda_svc._emit_lambda_logs`, which writes them as Lambda did years ago; `_compile_filter_pattern`;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `sts.register_session`, by which MiniStack gives functions their roles, and we instances theirs;
@@ -50,7 +51,7 @@ from lab.local import wire
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.lineage import HEADER, Chain
-from lab.local.logs import LogPipe
+from lab.local.logs import LogPipe, Report, any_term
 from spotrelay.core.names import TABLE_PARTITION_KEY
 
 SCHEDULER_TICK_S = 0.5
@@ -460,6 +461,38 @@ class MiniStack:
 
         worker._read_stderr = read
         worker._drain_stderr = worker._drain_stderr_bounded = drain
+
+    def write_reports(self) -> None:
+        """Have an invocation's log say what Lambda says of it, in the function's format."""
+        functions: Any = self._services["lambda_svc"]
+        logs: Any = self._services["cloudwatch_logs"]
+        emit, append = functions._emit_lambda_logs, logs._append_log_events
+        whole: ContextVar[list[str]] = ContextVar("an invocation's whole log")
+
+        def emitted(
+            function: JsonObject, request_id: str, said: str, error: bool, took_ms: int, **named: Any
+        ) -> None:
+            config = function.get("config") or function
+            is_json = (config.get("LoggingConfig") or {}).get("LogFormat") == "JSON"
+            version, memory_mib = config.get("Version", "$LATEST"), int(config.get("MemorySize", 128))
+            report = Report(request_id, version, error, took_ms, memory_mib, is_json)
+            token = whole.set(report.lines(said))
+            try:
+                emit(function, request_id, said, error, took_ms, **named)
+            finally:
+                whole.reset(token)
+
+        def appended(stream: JsonObject, events: list[JsonObject]) -> None:
+            lines = whole.get(None)
+            append(stream, events if lines is None else [{**events[0], "message": line} for line in lines])
+
+        functions._emit_lambda_logs, logs._append_log_events = emitted, appended
+
+    def search_any_term(self) -> None:
+        """Let a log's search understand optional terms: MiniStack takes their question marks for wildcards."""
+        logs: Any = self._services["cloudwatch_logs"]
+        compiled = logs._compile_filter_pattern
+        logs._compile_filter_pattern = lambda pattern: any_term(pattern) or compiled(pattern)
 
     def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
         """Call `see` with every batch of log lines, in the account and region that wrote them."""

@@ -117,6 +117,8 @@ async def _run(
     ministack.count_chains()
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
+    ministack.write_reports()
+    ministack.search_any_term()
     ministack.name_leading_keys()
     ministack.name_event_sources()
     ministack.name_resource_accounts()

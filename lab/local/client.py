@@ -155,6 +155,10 @@ class LocalCloud:
         """
         self._call("age_metrics", by_s=by_s)
 
+    def look_back(self, periods: int) -> None:
+        """Let so many periods before those that an alarm evaluates stand in for periods without data."""
+        self._call("look_back", periods=periods)
+
     def longest_chains(self) -> dict[str, int]:
         """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
         return cast("dict[str, int]", self._call("longest_chains"))

@@ -61,6 +61,7 @@ class Control:
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
+            "look_back": lambda arguments: setattr(metrics, "more_periods", int(arguments["periods"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,

@@ -1,8 +1,8 @@
 """How Lambda notices a function that invokes itself over and over: each invocation is counted in a header.
 
 Lambda gives an invocation the trace header of the message that caused it, botocore hands that on with each
-call, SQS keeps it with a message, and so it comes back: with one more of the function. What it counts by isn't
-documented in full; here it is the function's name
+call, SQS keeps it with a message, and so it comes back: with one more of the function. What it counts by
+isn't documented in full; here it is the function's name
 (https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html).
 """
 

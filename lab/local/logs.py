@@ -27,7 +27,7 @@ class Report:
     A time-out is a status and no line of its own, in both formats
     (https://github.com/DataBiosphere/azul/issues/8140; the schema of JSON is
     https://docs.aws.amazon.com/lambda/latest/dg/telemetry-schema-reference.html). What a handler raises is a
-    line of the runtime's then, with `log_level` (awslambdaric's bootstrap.py).
+    line of the runtime's then (https://github.com/aws/aws-lambda-python-runtime-interface-client).
     """
 
     request_id: str
@@ -62,7 +62,7 @@ class Report:
             first = len(lines) - 1 - lines[::-1].index(_TRACEBACK)
             kind, _, words = lines[-1].partition(": ")
             error = {"errorMessage": words, "errorType": kind, "stackTrace": lines[first:-1]}
-            told = {"log_level": "ERROR", **error, "requestId": self.request_id}
+            told = {"level": "ERROR", **error, "requestId": self.request_id}
             lines = [*lines[:first], json.dumps({"timestamp": _now(), **told})]
         metrics = {
             "durationMs": self.duration_ms,

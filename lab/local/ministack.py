@@ -11,6 +11,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
 - `lambda_svc._recursive_loop_drop`, `_invoke` and `_xray_trace_id_for_invocation`, `sqs.handle_request` and
   `_build_send_sys_attrs`: MiniStack counts only direct invocations, and no chain that goes through a queue;
+- `sqs._HANDLERS`, SQS's actions, which lack those of a redrive;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes, and
   `lambda_svc._emit_lambda_logs`, which writes them as Lambda did years ago; `_compile_filter_pattern`;
@@ -52,6 +53,7 @@ from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.lineage import HEADER, Chain
 from lab.local.logs import LogPipe, Report, any_term
+from lab.local.redrive import Redrive, RefusedError
 from spotrelay.core.names import TABLE_PARTITION_KEY
 
 SCHEDULER_TICK_S = 0.5
@@ -62,6 +64,9 @@ UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": 
 
 SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
 """Of a composite alarm."""
+
+POISON_RECEIVES = 3
+"""https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html"""
 
 UNKNOWN_REST_SERVICES = ("fis",)
 """Those whose calls are told by method and path, and which are named in the signature only."""
@@ -394,6 +399,25 @@ class MiniStack:
 
         functions._run_sqs_batch = ran
 
+    def redrive_dead_letters(self) -> None:
+        """Let SQS move what is in a dead-letter queue back."""
+        queues: Any = self._services["sqs"]
+        redrive = Redrive(lambda: list(queues._queues.values()))
+
+        def of(act: Callable[[JsonObject], JsonObject]) -> Callable[[JsonObject, str], JsonObject]:
+            def acted(request: JsonObject, _url: str) -> JsonObject:
+                try:
+                    return act(request)
+                except RefusedError as refusal:
+                    raise queues._Err(refusal.code, str(refusal)) from refusal
+
+            return acted
+
+        queues._HANDLERS |= {
+            "StartMessageMoveTask": of(redrive.start),
+            "ListMessageMoveTasks": of(redrive.tasks),
+        }
+
     def count_chains(self) -> None:
         """Drop an invocation that comes too late in a chain, as Lambda does, whatever way the chain goes.
 
@@ -412,7 +436,9 @@ class MiniStack:
             self._chains[name] = max(self._chains[name], depth)
             return drop(name, function, depth)
 
-        def ran(mapping: JsonObject, function: JsonObject, event: Any, batch: list[JsonObject], *rest: Any) -> None:
+        def ran(
+            mapping: JsonObject, function: JsonObject, event: Any, batch: list[JsonObject], *rest: Any
+        ) -> None:
             name = str(mapping["FunctionName"])
             chain = Chain.of(message["sys"].get("AWSTraceHeader") for message in batch)
             invoked.set(chain.invoking(name))  # the thread is this batch's
@@ -489,7 +515,7 @@ class MiniStack:
         functions._emit_lambda_logs, logs._append_log_events = emitted, appended
 
     def search_any_term(self) -> None:
-        """Let a log's search understand optional terms: MiniStack takes their question marks for wildcards."""
+        """Let a log's search understand optional terms: MiniStack takes question marks for wildcards."""
         logs: Any = self._services["cloudwatch_logs"]
         compiled = logs._compile_filter_pattern
         logs._compile_filter_pattern = lambda pattern: any_term(pattern) or compiled(pattern)
@@ -540,7 +566,9 @@ class MiniStack:
             for queue in sqs._queues.values():
                 sqs._refresh_counts(queue)
                 attributes = queue["attributes"]
-                sent = [float(message["sent_at"]) for message in list(queue["messages"])]
+                # What was received three times goes to the queue's end, and doesn't count any more.
+                waiting = (m for m in list(queue["messages"]) if m["receive_count"] < POISON_RECEIVES)
+                sent = [float(message["sent_at"]) for message in waiting]
                 found[str(queue["name"])] = {
                     "ApproximateNumberOfMessagesVisible": float(attributes["ApproximateNumberOfMessages"]),
                     "ApproximateNumberOfMessagesNotVisible": float(
@@ -549,6 +577,12 @@ class MiniStack:
                     "ApproximateAgeOfOldestMessage": now - min(sent, default=now),
                 }
             return found
+
+    def polled_queues(self) -> set[str]:
+        """The names of the queues that functions are fed from: they are never idle."""
+        mappings = self._services["lambda_svc"]._iter_all_esms()
+        sources = (str(one.get("EventSourceArn", "")) for _, _, one in mappings if one.get("Enabled", True))
+        return {arn.rpartition(":")[2] for arn in sources if ":sqs:" in arn}
 
     def alarms(self) -> list[JsonObject]:
         """Metric alarms, as PutMetricAlarm made them."""

@@ -100,7 +100,7 @@ def test_a_function_on_a_queue_makes_metrics(aws: Aws) -> None:
 
 
 def send_to_itself(aws: Aws, setting: str | None) -> tuple[str, str]:
-    """A function that sends each message to its own queue again, with one on its way, and its dead letters."""
+    """A function that sends each message to its own queue again, with one under way; its dead letters."""
     name = make_function(aws, "sqs:*")
     dead = aws.queue()
     url, arn = aws.queue()

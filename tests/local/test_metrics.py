@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lab.local.metrics import Datum, alarm_state, embedded_metrics
+from lab.local.metrics import LATE_S, Datum, alarm_state, embedded_metrics
 from tests.local.conftest import PATIENCE_S, Aws, eventually
 
 
@@ -76,7 +77,7 @@ def test_alarm_state(alarm: dict[str, object], periods: list[float | None], stat
 
 @pytest.mark.xdist_group("local")
 def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
-    """A message in one queue sets off that queue's alarm and leaves another queue's alone."""
+    """A message in one queue sets off that queue's alarm and leaves another's, which was idle, alone."""
     cloudwatch, names = aws.client("cloudwatch"), [f"q-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in names:
         url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -93,7 +94,30 @@ def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
         by_name = {alarm["AlarmName"]: alarm["StateValue"] for alarm in alarms}
         return [by_name[name] for name in names]
 
-    eventually(lambda: states() == ["ALARM", "OK"], "the first queue's alarm, and only that")
+    eventually(lambda: states() == ["ALARM", "INSUFFICIENT_DATA"], "the first queue's alarm, and only that")
+
+
+@pytest.mark.xdist_group("local")
+def test_a_queue_that_was_idle_is_measured_late(aws: Aws) -> None:
+    """A queue that nobody used has no metrics, and none for a while once it has a message.
+
+    SQS's quarter of an hour is compressed as schedules are. A queue that feeds a function is never idle.
+    """
+    cloudwatch, (url, arn) = aws.client("cloudwatch"), aws.queue()
+
+    def measured() -> list[float]:
+        found = cloudwatch.get_metric_statistics(
+            Namespace="AWS/SQS", MetricName="ApproximateNumberOfMessagesVisible", StartTime=0,
+            Dimensions=[{"Name": "QueueName", "Value": arn.rpartition(":")[2]}], EndTime=4_000_000_000,
+            Period=60, Statistics=["Maximum"],
+        )["Datapoints"]  # fmt: skip
+        return [point["Maximum"] for point in found]
+
+    aws.sqs.send_message(QueueUrl=url, MessageBody="x")
+    sent_at = time.monotonic()
+    eventually(measured, "it is measured")
+    assert set(measured()) == {1.0}
+    assert time.monotonic() - sent_at >= LATE_S / 60
 
 
 @pytest.mark.xdist_group("local")

@@ -97,27 +97,34 @@ def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
     eventually(lambda: states() == ["ALARM", "INSUFFICIENT_DATA"], "the first queue's alarm, and only that")
 
 
+def measured(aws: Aws, queue_arn: str, metric: str) -> list[float]:
+    """What SQS has said of a queue, by the minute."""
+    found = aws.client("cloudwatch").get_metric_statistics(
+        Namespace="AWS/SQS", MetricName=metric, StartTime=0, EndTime=4_000_000_000, Period=60,
+        Dimensions=[{"Name": "QueueName", "Value": queue_arn.rpartition(":")[2]}], Statistics=["Maximum"],
+    )["Datapoints"]  # fmt: skip
+    return [point["Maximum"] for point in found]
+
+
 @pytest.mark.xdist_group("local")
 def test_a_queue_that_was_idle_is_measured_late(aws: Aws) -> None:
     """A queue that nobody used has no metrics, and none for a while once it has a message.
 
-    SQS's quarter of an hour is compressed as schedules are. A queue that feeds a function is never idle.
+    SQS's quarter of an hour is compressed as schedules are. What was received three times has no age.
     """
-    cloudwatch, (url, arn) = aws.client("cloudwatch"), aws.queue()
-
-    def measured() -> list[float]:
-        found = cloudwatch.get_metric_statistics(
-            Namespace="AWS/SQS", MetricName="ApproximateNumberOfMessagesVisible", StartTime=0,
-            Dimensions=[{"Name": "QueueName", "Value": arn.rpartition(":")[2]}], EndTime=4_000_000_000,
-            Period=60, Statistics=["Maximum"],
-        )["Datapoints"]  # fmt: skip
-        return [point["Maximum"] for point in found]
-
-    aws.sqs.send_message(QueueUrl=url, MessageBody="x")
+    (url, arn), (other_url, other) = aws.queue(), aws.queue()
+    for queue in (url, other_url):
+        aws.sqs.send_message(QueueUrl=queue, MessageBody="x")
     sent_at = time.monotonic()
-    eventually(measured, "it is measured")
-    assert set(measured()) == {1.0}
-    assert time.monotonic() - sent_at >= LATE_S / 60
+    for _ in range(3):
+        aws.sqs.receive_message(QueueUrl=other_url, VisibilityTimeout=0)
+    visible, age = "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"
+    eventually(lambda: measured(aws, arn, visible) and measured(aws, other, visible), "they are measured")
+    took_s = time.monotonic() - sent_at
+    assert took_s >= LATE_S / 60
+    assert {*measured(aws, arn, visible), *measured(aws, other, visible)} == {1.0}
+    assert max(measured(aws, arn, age)) >= LATE_S / 60
+    assert set(measured(aws, other, age)) == {0.0}
 
 
 @pytest.mark.xdist_group("local")

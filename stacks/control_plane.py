@@ -115,12 +115,13 @@ WIDGET_TIMEOUT = Duration.seconds(30)
 WIDGET_MEMORY_MIB = 512
 """Seldom called, it mostly starts cold; it reads a page of rows or two."""
 
-LATE_SIGNAL = Duration.seconds(60)
-"""Half of a warning gone before anybody looked at it."""
+LATE_SIGNAL = Duration.seconds(SIGNAL_VISIBILITY.to_seconds() + SIGNAL_TIMEOUT.to_seconds())
+"""What a batch that failed once takes until it is done with. What fails again is told by other alarms, and
+SQS stops counting its age at the third attempt."""
 
-LATE_TICK = Duration.minutes(30)
+LATE_TICK = Duration.minutes(45)
 """No tick that is taken up gets older: it is announced for 15 minutes ahead at most, and if it fails it comes
-twice more, after six minutes each. Older ones mean that ticks come faster than they are run."""
+four times more, after six minutes each. Older ones mean that ticks come faster than they are run."""
 
 
 class ControlPlaneStack(Stack):
@@ -235,8 +236,18 @@ class ControlPlaneStack(Stack):
         self._schedule_surveys(survey.function, undelivered)
 
         alarms = Alarms(self, "Alarms", email=settings.alarm_email)
-        alarms.on_dead_letters("SignalDeadLetters", signals.dead_letters, "A signal could not be handled.")
-        alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
+        alarms.on_dead_letters(
+            "SignalDeadLetters",
+            signals.dead_letters,
+            "A signal could not be handled.",
+            put_there=Metric.MESSAGES_MALFORMED,
+        )
+        alarms.on_dead_letters(
+            "TickDeadLetters",
+            ticks.dead_letters,
+            "A tick failed again and again.",
+            put_there=Metric.TICKS_MALFORMED,
+        )
         alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
         alarms.on_certificates(undelivered)
         alarms.on_waiting(

@@ -8,8 +8,9 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-MAX_RECEIVE_COUNT = 3
-"""Attempts before a message is set aside: two retries outlive a throttle, and poison needs no more."""
+MAX_RECEIVE_COUNT = 5
+"""Attempts before a message is set aside: AWS's advice, since what Lambda took from the queue and couldn't
+run, because the function was throttled, has been received, too."""
 
 DEAD_LETTER_RETENTION = Duration.days(14)
 """The longest SQS offers: an alarm on Friday evening still has its evidence after the holidays."""

@@ -183,6 +183,14 @@ class LocalCloud:
         """
         self._call("age_metrics", by_s=by_s)
 
+    def look_back(self, periods: int) -> None:
+        """Let so many periods before those that an alarm evaluates stand in for periods without data."""
+        self._call("look_back", periods=periods)
+
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
+        return cast("dict[str, int]", self._call("longest_chains"))
+
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
 

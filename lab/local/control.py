@@ -35,6 +35,7 @@ class Control:
         faults: Faults,
         network: str,
         secure: SecurePorts,
+        chains: Callable[[], Mapping[str, int]],
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -64,12 +65,14 @@ class Control:
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,
+            "longest_chains": lambda _: chains(),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "https_port": lambda arguments: secure.port(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
+            "look_back": lambda arguments: setattr(metrics, "more_periods", int(arguments["periods"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,

@@ -115,8 +115,12 @@ async def _run(
     ministack.check_parameter_values(why_refused)
     ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)
+    ministack.redrive_dead_letters()
+    ministack.count_chains()
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
+    ministack.write_reports()
+    ministack.search_any_term()
     ministack.name_leading_keys()
     ministack.name_event_sources()
     ministack.name_resource_accounts()
@@ -136,11 +140,13 @@ async def _run(
     secure = SecurePorts(HOST, balancer, _configured)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)
-    metrics = Metrics(ministack, balancer, routing)
+    metrics = Metrics(ministack, balancer, routing, compressed=options.settings.schedule_s / 60)
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     fault_injection = FaultInjection(cloud, ministack, loop.call_later)
-    control = Control(cloud, balancer, metrics, calls, faults, network.words, secure)
+    control = Control(
+        cloud, balancer, metrics, calls, faults, network.words, secure, ministack.longest_chains
+    )
     front = Front(
         ministack,
         cloud,

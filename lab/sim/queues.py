@@ -38,7 +38,7 @@ class QueueSettings:
     timeout_s: float
     visibility_s: float
     concurrency: int = 5
-    max_receives: int = 3
+    max_receives: int = 5
 
 
 SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)

@@ -13,6 +13,10 @@ from spotrelay.core.names import VERSION_RESOURCE, alarms_prefix
 
 Properties = dict[str, Any]
 
+LOOK_BACKS = (0, 2, 5)
+"""How many periods before the evaluated ones CloudWatch may take for those without data: it says only that
+there are some, and alarms must be right whatever it is."""
+
 
 @dataclass(frozen=True)
 class Template:

@@ -264,7 +264,7 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
 def _check_dead_letters(world: SimWorld) -> None:
     report = world.checker.report
     queues = (world.signals, world.ticks)
-    # If a message couldn't be set aside three times, it ends in the queue's own dead-letter queue.
+    # If a message couldn't be set aside at any of its attempts, it ends in the queue's own dead-letter queue.
     letters = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
     for body, sent in world.malformed.items():
         if letters[body] < sent:

@@ -118,7 +118,7 @@ class MessageChecker:
                 self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"a malformed message: {error!r}")
             if len(records) > 1:
                 self._report(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is handled as a tick")
-            self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
+            self.metric_checker.check(invocation, malformed_ticks=1, is_whole=error is None)
             return
         message = _TickMessage.of(body)
         is_tick = message.kind in ("tick", "override")

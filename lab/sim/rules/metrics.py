@@ -47,6 +47,7 @@ CONTROL_PLANE_METRICS = frozenset(
         Metric.SIGNALS_RECEIVED,
         Metric.SIGNALS_IGNORED,
         Metric.MESSAGES_MALFORMED,
+        Metric.TICKS_MALFORMED,
         Metric.FOREIGN_INSTANCES,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
@@ -120,6 +121,7 @@ class MetricChecker:
         events: Sequence[SimSignal] = (),
         ignored: int = 0,
         malformed: int = 0,
+        malformed_ticks: int = 0,
         is_whole: bool = True,
     ) -> None:
         """Check an invocation that ended without being killed. `is_whole`: it raised nothing either."""
@@ -127,6 +129,7 @@ class MetricChecker:
         bounds.add(Metric.SIGNALS_RECEIVED, None, len(events))
         bounds.add(Metric.SIGNALS_IGNORED, None, ignored)
         bounds.add(Metric.MESSAGES_MALFORMED, None, malformed)
+        bounds.add(Metric.TICKS_MALFORMED, None, malformed_ticks)
         located = _located(invocation.calls) if events else None
         if events and located is not None:
             bounds.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))

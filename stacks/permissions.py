@@ -312,6 +312,12 @@ def _routing(place: Place) -> tuple[Grant, ...]:
             (place.arn("elasticloadbalancing", "targetgroup/*"),),
             ONLY_OUR_RESOURCES,
         ),
+        Grant(
+            "see who is in rotation, with which port, and whether a group is gone; AWS offers no narrower"
+            " resource for this read-only call",
+            ("elasticloadbalancing:DescribeTargetHealth",),
+            ("*",),
+        ),
     )
 
 
@@ -435,11 +441,7 @@ def _observing() -> tuple[Grant, ...]:
     return (
         Grant(
             "see what is there; AWS offers no narrower resource for these read-only calls",
-            (
-                "ec2:DescribeInstances",
-                "ec2:DescribeSpotInstanceRequests",
-                "elasticloadbalancing:DescribeTargetHealth",
-            ),
+            ("ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"),
             ("*",),
         ),
         Grant(

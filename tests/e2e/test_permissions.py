@@ -40,8 +40,10 @@ UNSEEN = {
     # An account's first Spot request makes a role of EC2's; the local cloud has none. And signals register
     # replicas only for a service without a readiness probe: tests/e2e/faults has one. The service here has no
     # standbys: tests/local/test_grants asks for what they need. Nor does it name a group of capacity
-    # reservations, which EC2 lists in the name of whoever launches into it.
+    # reservations, which EC2 lists in the name of whoever launches into it. A signal looks into the target
+    # group only if no row tells a port, or the group is gone: tests/local/test_grants does, too.
     Function.ON_SIGNAL: {
+        "elasticloadbalancing:DescribeTargetHealth",
         "iam:CreateServiceLinkedRole",
         "resource-groups:ListGroupResources",
         "elasticloadbalancing:RegisterTargets",

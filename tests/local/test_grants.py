@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
+from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
@@ -334,6 +335,20 @@ def test_only_our_target_groups_are_filled_and_emptied(ours: Ours, controller: A
     for call in (controller.elb.register_targets, controller.elb.deregister_targets):
         with pytest.raises(ClientError, match=REFUSED):
             call(TargetGroupArn=foreign, Targets=target)
+
+
+def test_who_takes_out_sees_the_target_group(
+    ours: Ours, controller: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both who route learn there of a target's port that no row tells, and that a group is gone."""
+    router = TargetGroupRouter(clients(controller, monkeypatch))
+    spec = replace(demo_spec(), target_group_arn=ours.target_group(OUR_TAG))
+    target = ours.run(ours.ground.aws, ImageId=IMAGE)
+    eventually(lambda: ours.ground.states([target]) == ["running"], "it runs")
+    assert not router.register(spec, [target], {target: 8081})
+    assert router.ports(spec) == {target: 8081}
+    ours.ground.aws.elb.delete_target_group(TargetGroupArn=spec.target_group_arn)
+    router.deregister(spec, [target], {target: 8081})
 
 
 def test_the_survey_writes_surveys_and_days_only(ours: Ours) -> None:

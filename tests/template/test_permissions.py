@@ -29,11 +29,8 @@ OWN_QUEUE = {
 }
 OWN_LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
 
-OF_INSTANCES = {
-    "ec2:DescribeInstances",
-    "ec2:DescribeSpotInstanceRequests",
-    "elasticloadbalancing:DescribeTargetHealth",
-}
+OF_INSTANCES = {"ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"}
+OF_TARGETS = {"elasticloadbalancing:DescribeTargetHealth"}
 OF_OFFERS = {
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeInstanceTypeOfferings",
@@ -44,7 +41,7 @@ OF_OFFERS = {
     "servicequotas:GetServiceQuota",
 }
 OF_METRICS = {"cloudwatch:GetMetricData"}
-WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS | OF_METRICS
+WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_TARGETS | OF_OFFERS | OF_METRICS
 """Read-only, and AWS knows no resource for them."""
 
 

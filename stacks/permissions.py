@@ -47,6 +47,7 @@ class Place:
     account: str
     table_arn: str
     tick_queue_arn: str
+    leave_queue_arn: str
     dead_letter_queue_arns: Mapping[Function, str]
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
@@ -62,7 +63,7 @@ class Place:
     @classmethod
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
-        return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+        return cls(partition, region, account, "", "", "", dict.fromkeys(Function, ""))
 
     @classmethod
     def of(cls, stack: Stack, table_arn: str = "") -> Place:
@@ -269,9 +270,10 @@ def _state(place: Place) -> tuple[Grant, ...]:
         ),
         documents(place),
         Grant(
-            "have the next tick come in seconds while something is in transition",
+            "have the next tick come in seconds while something is in transition, and somebody look when a"
+            " warned replica must leave",
             ("sqs:SendMessage",),
-            (place.tick_queue_arn,),
+            (place.tick_queue_arn, place.leave_queue_arn),
         ),
     )
 

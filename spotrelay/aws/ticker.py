@@ -1,4 +1,4 @@
-"""`ports.Ticker` on an SQS queue."""
+"""`ports.Ticker` on two SQS queues: a tick may wait for what doesn't answer, and no leave may wait for it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ MAX_DELAY_S = 900
 class SqsTicker:
     """See `ports.Ticker`."""
 
-    def __init__(self, clients: Clients, queue_url: str) -> None:
+    def __init__(self, clients: Clients, tick_queue_url: str, leave_queue_url: str) -> None:
         self._clients = clients
-        self._queue_url = queue_url
+        self._tick_queue_url = tick_queue_url
+        self._leave_queue_url = leave_queue_url
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
-        self._send(Tick(service, due), delay_s)
+        self._send(self._tick_queue_url, Tick(service, due), delay_s)
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
-        self._send(Tick(service, kind=TickKind.LEAVE), delay_s)
+        self._send(self._leave_queue_url, Tick(service, kind=TickKind.LEAVE), delay_s)
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        self._send(Tick(service, kind=TickKind.OVERRIDE, override=override), delay_s)
+        tick = Tick(service, kind=TickKind.OVERRIDE, override=override)
+        self._send(self._tick_queue_url, tick, delay_s)
 
-    def _send(self, tick: Tick, delay_s: float) -> None:
+    def _send(self, queue_url: str, tick: Tick, delay_s: float) -> None:
         """Whole seconds, rounded up: who looks too early finds nothing to do."""
         delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)
         with translated():
             self._clients.sqs.send_message(
-                QueueUrl=self._queue_url, MessageBody=tick.to_json(), DelaySeconds=delay
+                QueueUrl=queue_url, MessageBody=tick.to_json(), DelaySeconds=delay
             )

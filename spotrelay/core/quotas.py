@@ -42,8 +42,8 @@ CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
 """Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
 
 LEAST_CONCURRENCY = 20
-"""Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
-interruptions must not be what fills the quota up, nor have others' functions wait."""
+"""Five batches of signals, five ticks, a prober for each of those, three looks at who leaves and a survey are
+19 at once; a storm of interruptions must not be what fills the quota up, nor have others' functions wait."""
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"

@@ -91,6 +91,7 @@ def test_strangers_reach_nothing(deployed: Stand, strangers: Mapping[str, boto3.
     attempts: dict[str, Callable[[], object]] = {
         "forge a signal": lambda: sqs.send_message(QueueUrl=outputs["SignalQueueUrl"], MessageBody="{}"),
         "forge a tick": lambda: sqs.send_message(QueueUrl=outputs["TickQueueUrl"], MessageBody="{}"),
+        "forge a leave": lambda: sqs.send_message(QueueUrl=outputs["LeaveQueueUrl"], MessageBody="{}"),
         "take a signal": lambda: sqs.receive_message(QueueUrl=outputs["SignalQueueUrl"]),
         "read dead letters": lambda: sqs.receive_message(QueueUrl=outputs["SignalDeadLetterQueueUrl"]),
         "ring an alarm": lambda: sns.publish(TopicArn=outputs["AlarmTopic"], Message="fire"),

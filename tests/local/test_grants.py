@@ -62,6 +62,7 @@ class Ours:
     profile: str
     table: str
     tick_queue: str
+    leave_queue: str
     dead_letters: str
 
     @property
@@ -73,6 +74,7 @@ class Ours:
             account=ACCOUNT,
             table_arn=TABLE + self.table,
             tick_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.tick_queue.rsplit('/', 1)[1]}",
+            leave_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.leave_queue.rsplit('/', 1)[1]}",
             dead_letter_queue_arns=dict.fromkeys(Function, self.dead_letters),
         )
 
@@ -130,8 +132,8 @@ def ours(ground: Ground) -> Ours:
         AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key, _ in keys],
         KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
     )  # fmt: skip
-    (ticks, _), (_, dead) = ground.aws.queue(), ground.aws.queue()
-    return Ours(ground, template, profile["InstanceProfile"]["Arn"], name, ticks, dead)
+    (ticks, _), (leaves, _), (_, dead) = (ground.aws.queue() for _ in range(3))
+    return Ours(ground, template, profile["InstanceProfile"]["Arn"], name, ticks, leaves, dead)
 
 
 @pytest.fixture(params=[Function.ON_SIGNAL, Function.RECONCILE])
@@ -414,7 +416,8 @@ def test_other_queues_functions_and_parameters_are_out_of_reach(ours: Ours) -> N
     """A function sends to its own queues, invokes probers and reads documents, and nothing beside."""
     by = ours.assume(Function.RECONCILE)
     other, _ = ours.ground.aws.queue()
-    by.sqs.send_message(QueueUrl=ours.tick_queue, MessageBody="{}")
+    for own in (ours.tick_queue, ours.leave_queue):
+        by.sqs.send_message(QueueUrl=own, MessageBody="{}")
     functions, parameters = by.client("lambda"), by.client("ssm")
     attempts: tuple[Callable[[], object], ...] = (
         lambda: by.sqs.send_message(QueueUrl=other, MessageBody="{}"),

@@ -211,6 +211,8 @@ CONTROL_PLANE: dict[str, tuple[str, Stream, Stream, Stream, int]] = {
     "OnSignalThrottles": ("Throttles", nothing, always(0), once(30), 32),
     "ReconcileThrottles": ("Throttles", nothing, always(0), once(30), 32),
     "LateSignals": (AGE, always(0), always(15), until(999, 90), 3),
+    # Sent two minutes ahead, failed on twice, a minute apart.
+    "LateLeaves": (AGE, always(0), always(120 + 2 * 60), lambda m: [60 * m], 15),
     # Announced 15 minutes ahead, failed on twice, six minutes apart.
     "LateTicks": (AGE, always(0), always(900 + 2 * 360), lambda m: [60 * m], 35),
     "SignalDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),

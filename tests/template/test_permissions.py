@@ -11,7 +11,16 @@ import pytest
 
 from spotrelay.core.names import TAG_SERVICE
 from stacks.permissions import AS_CDK_NAG_WRITES, Function, actions, grants
-from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
+from tests.template.support import (
+    LEAVES,
+    Template,
+    as_list,
+    flat,
+    function,
+    mapping_of,
+    queue_of,
+    refers_to,
+)
 
 FUNCTIONS = list(Function)
 
@@ -232,14 +241,17 @@ def test_only_instance_roles_are_passed(
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Template, name: Function) -> None:
-    """It receives from its own queue, and sends to the tick queue and to its own dead letters."""
+    """It receives from its own queues, and sends to those of the ticks and to its own dead letters."""
     queue = refers_to(mapping_of(control_plane, name)["EventSourceArn"])
     dead_letters = control_plane.all("AWS::SQS::Queue")[queue]["RedrivePolicy"]["deadLetterTargetArn"]
-    tick_queue = refers_to(mapping_of(control_plane, Function.RECONCILE)["EventSourceArn"])
+    ticked = {queue_of(control_plane, Function.RECONCILE, feed) for feed in ("", LEAVES)}
     receive = _allowed(control_plane, name, "sqs:ReceiveMessage")
     send = _allowed(control_plane, name, "sqs:SendMessage")
-    assert {refers_to(s["Resource"]) for s in receive} == {queue}
-    assert {refers_to(s["Resource"]) for s in send} == {tick_queue, refers_to(dead_letters)}
+    assert {refers_to(s["Resource"]) for s in receive} == (
+        ticked if name is Function.RECONCILE else {queue}
+    )
+    sent_to = {refers_to(queue) for s in send for queue in as_list(s["Resource"])}
+    assert sent_to == ticked | {refers_to(dead_letters)}
 
 
 def test_the_tick_alone_tells_and_only_in_our_name(control_plane: Template) -> None:

@@ -47,6 +47,7 @@ class Place:
     account: str
     table_arn: str
     tick_queue_arn: str
+    leave_queue_arn: str
     dead_letter_queue_arns: Mapping[Function, str]
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
@@ -64,7 +65,7 @@ class Place:
     @classmethod
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
-        return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+        return cls(partition, region, account, "", "", "", dict.fromkeys(Function, ""))
 
     @classmethod
     def of(cls, stack: Stack, table_arn: str = "") -> Place:
@@ -271,7 +272,12 @@ def _state(place: Place) -> tuple[Grant, ...]:
             in_partitions(Partition.SERVICE, Partition.SERVICES),
         ),
         documents(place),
-        _ticking(place, "have the next tick come in seconds while something is in transition"),
+        Grant(
+            "have the next tick come in seconds while something is in transition, and somebody look when a"
+            " warned replica must leave",
+            ("sqs:SendMessage",),
+            (place.tick_queue_arn, place.leave_queue_arn),
+        ),
     )
 
 
@@ -314,6 +320,12 @@ def _routing(place: Place) -> tuple[Grant, ...]:
             ROUTING,
             (place.arn("elasticloadbalancing", "targetgroup/*"),),
             ONLY_OUR_RESOURCES,
+        ),
+        Grant(
+            "see who is in rotation, with which port, and whether a group is gone; AWS offers no narrower"
+            " resource for this read-only call",
+            ("elasticloadbalancing:DescribeTargetHealth",),
+            ("*",),
         ),
     )
 
@@ -443,11 +455,7 @@ def _observing() -> tuple[Grant, ...]:
     return (
         Grant(
             "see what is there; AWS offers no narrower resource for these read-only calls",
-            (
-                "ec2:DescribeInstances",
-                "ec2:DescribeSpotInstanceRequests",
-                "elasticloadbalancing:DescribeTargetHealth",
-            ),
+            ("ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"),
             ("*",),
         ),
         Grant(

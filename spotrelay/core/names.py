@@ -101,6 +101,7 @@ class Env(StrEnum):
     TABLE = "SPOTRELAY_TABLE"
     """Name of the table."""
     TICK_QUEUE_URL = "SPOTRELAY_TICK_QUEUE_URL"
+    LEAVE_QUEUE_URL = "SPOTRELAY_LEAVE_QUEUE_URL"
     """Queue to which a function sends the next tick while something is in transition."""
     DEAD_LETTER_QUEUE_URL = "SPOTRELAY_DEAD_LETTER_QUEUE_URL"
     """Queue for messages that no retry would mend."""

@@ -42,8 +42,8 @@ CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
 """Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
 
 LEAST_CONCURRENCY = 20
-"""Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
-interruptions must not be what fills the quota up, nor have others' functions wait."""
+"""Five batches of signals, five ticks, a prober for each of those, three looks at who leaves and a survey are
+19 at once; a storm of interruptions must not be what fills the quota up, nor have others' functions wait."""
 
 LEAST_GIVEN = 10
 """What a new account may have of `CONCURRENCY`."""
@@ -52,10 +52,10 @@ LEAST_GIVEN = 10
 def services_carried(concurrency: float) -> int:
     """How many services may change at the same time at this `CONCURRENCY`; others wait for them.
 
-    Each takes a tick, and its prober or, while it is removed, the function that waits for that. Three are for
-    what all share: a batch of signals, a prober that it asks, and a survey.
+    Each takes a tick, and its prober or, while it is removed, the function that waits for that. Four are for
+    what all share: a batch of signals, a prober that it asks, a look at who leaves, and a survey.
     """
-    return max(0, int(concurrency - 3) // 2)
+    return max(0, int(concurrency - 4) // 2)
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"

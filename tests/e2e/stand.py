@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 
@@ -118,6 +118,14 @@ class Stand:
         finally:
             functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
+    def due(self, queue: str) -> int:
+        """Messages of a queue that wait for their turn."""
+        return self._number(queue, "ApproximateNumberOfMessages")
+
+    def taken(self, queue: str) -> int:
+        """Messages of a queue that are under way, or hidden after a failure."""
+        return self._number(queue, "ApproximateNumberOfMessagesNotVisible")
+
     def assume(self, name: str, *actions: str) -> boto3.Session:
         """A new principal of the account that may do so much, and nothing else."""
         iam, sts = (self.operator.session.client(service) for service in ("iam", "sts"))
@@ -223,9 +231,15 @@ class Stand:
 
         Not those that are delayed: a service with fallbacks always has a tick announced for later.
         """
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
-        return sum(int(found[name]) for name in names)
+        return self.due(queue) + self.taken(queue)
+
+    def _number(
+        self,
+        queue: str,
+        name: Literal["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    ) -> int:
+        attributes = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])["Attributes"]
+        return int(attributes[name])
 
 
 def _policy(statement: Mapping[str, Any]) -> str:

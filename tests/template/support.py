@@ -229,12 +229,17 @@ def function(template: Template, name: str) -> dict[str, Any]:
     return template.all("AWS::Lambda::Function")[function_id(template, name)]
 
 
-def mapping_of(template: Template, name: str) -> dict[str, Any]:
-    """What feeds a function."""
+LEAVES = "Leaves"
+"""The queue of looks at who must leave; the other one of `reconcile` is that of its ticks."""
+
+
+def mapping_of(template: Template, name: str, queue: str = "") -> dict[str, Any]:
+    """What feeds a function: from the queue of signals or of ticks, unless another is named."""
     (found,) = (
         m
         for m in template.all("AWS::Lambda::EventSourceMapping").values()
         if refers_to(m["FunctionName"]) == function_id(template, name)
+        if refers_to(m["EventSourceArn"]).startswith(LEAVES) == (queue == LEAVES)
     )
     return found
 
@@ -244,6 +249,6 @@ def targets_of(template: Template, rule: Mapping[str, Any]) -> set[str]:
     return {refers_to(target["Arn"]) for target in rule["Targets"]}
 
 
-def queue_of(template: Template, name: str) -> str:
-    """The queue that feeds a function."""
-    return refers_to(mapping_of(template, name)["EventSourceArn"])
+def queue_of(template: Template, name: str, queue: str = "") -> str:
+    """The queue that feeds a function, as for `mapping_of`."""
+    return refers_to(mapping_of(template, name, queue)["EventSourceArn"])

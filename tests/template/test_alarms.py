@@ -220,6 +220,8 @@ CONTROL_PLANE: dict[str, tuple[str, Stream, Stream, Stream, int]] = {
     "ReconcileThrottles": ("Throttles", nothing, always(0), once(30), 32),
     # A batch that failed comes back after 90 s, and may take a minute more.
     "LateSignals": (AGE, always(0), lambda m: [90 + 59] if m % 20 == 0 else [15], until(999, 160), 3),
+    # Sent two minutes ahead, failed on four times, a minute apart.
+    "LateLeaves": (AGE, always(0), always(120 + 4 * 60), lambda m: [60 * m], 15),
     # Announced 15 minutes ahead, failed on four times, six minutes apart.
     "LateTicks": (AGE, always(0), always(900 + 4 * 360), lambda m: [60 * m], 47),
     "SignalDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),

@@ -11,7 +11,16 @@ import pytest
 
 from spotrelay.core.names import TAG_SERVICE
 from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, actions, grants
-from tests.template.support import Template, as_list, flat, function, mapping_of, queue_of, refers_to
+from tests.template.support import (
+    LEAVES,
+    Template,
+    as_list,
+    flat,
+    function,
+    mapping_of,
+    queue_of,
+    refers_to,
+)
 
 FUNCTIONS = list(Function)
 
@@ -29,11 +38,8 @@ OWN_QUEUE = {
 }
 OWN_LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
 
-OF_INSTANCES = {
-    "ec2:DescribeInstances",
-    "ec2:DescribeSpotInstanceRequests",
-    "elasticloadbalancing:DescribeTargetHealth",
-}
+OF_INSTANCES = {"ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"}
+OF_TARGETS = {"elasticloadbalancing:DescribeTargetHealth"}
 OF_OFFERS = {
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
@@ -48,7 +54,7 @@ OF_OFFERS = {
     "servicequotas:GetServiceQuota",
 }
 OF_METRICS = {"cloudwatch:GetMetricData"}
-WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS | OF_METRICS
+WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_TARGETS | OF_OFFERS | OF_METRICS
 """Read-only, and AWS knows no resource for them."""
 
 
@@ -257,14 +263,15 @@ def test_only_instance_roles_are_passed(
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Template, name: Function) -> None:
-    """It receives from its own queue, and sends to the tick queue and to its own dead letters."""
+    """It receives from its own queues, and sends to those of the ticks and to its own dead letters."""
     queue = refers_to(mapping_of(control_plane, name)["EventSourceArn"])
     dead_letters = control_plane.all("AWS::SQS::Queue")[queue]["RedrivePolicy"]["deadLetterTargetArn"]
-    tick_queue = refers_to(mapping_of(control_plane, Function.RECONCILE)["EventSourceArn"])
+    ticked = {queue_of(control_plane, Function.RECONCILE, feed) for feed in ("", LEAVES)}
     receive = _allowed(control_plane, name, "sqs:ReceiveMessage")
     send = _allowed(control_plane, name, "sqs:SendMessage")
-    assert {refers_to(s["Resource"]) for s in receive} == {queue}
-    assert {refers_to(s["Resource"]) for s in send} == {tick_queue, refers_to(dead_letters)}
+    assert {refers_to(s["Resource"]) for s in receive} == (ticked if name is Function.RECONCILE else {queue})
+    sent_to = {refers_to(queue) for s in send for queue in as_list(s["Resource"])}
+    assert sent_to == ticked | {refers_to(dead_letters)}
 
 
 def test_the_tick_alone_tells_and_only_in_our_name(control_plane: Template) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -28,7 +29,7 @@ class Pair:
         for _ in range(3):
             self.aws.sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
 
-    def redrive(self, **to: str) -> tuple[str, int, str]:
+    def redrive(self, **to: Any) -> tuple[str, int, str]:
         """Status of the task, how many it moved, and why it failed."""
         self.aws.sqs.start_message_move_task(SourceArn=self.dead[1], **to)
         (task,) = self.aws.sqs.list_message_move_tasks(SourceArn=self.dead[1])["Results"]

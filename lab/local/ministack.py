@@ -390,6 +390,10 @@ class MiniStack:
 
         functions._run_sqs_batch = ran
 
+    def limit_concurrency(self, most: int) -> None:
+        """Let no more functions run at the same time in the whole account; more are throttled."""
+        self._services["lambda_svc"]._ACCOUNT_CONCURRENCY_CAP = most
+
     # --- logs, metrics, alarms ---
 
     def keep_whole_logs(self) -> None:

@@ -392,7 +392,8 @@ class MiniStack:
 
     def limit_concurrency(self, most: int) -> None:
         """Let no more functions run at the same time in the whole account; more are throttled."""
-        self._services["lambda_svc"]._ACCOUNT_CONCURRENCY_CAP = most
+        functions: Any = self._services["lambda_svc"]
+        functions._ACCOUNT_CONCURRENCY_CAP = most
 
     # --- logs, metrics, alarms ---
 

@@ -182,6 +182,9 @@ class Deployer:
         directory = self._scratch / "cdk.out"
         self._cdk.synth(settings(context, self._services), directory)
         assembly = Assembly(directory)
+        said = {str(problem) for service in self._services for problem in service.warnings}
+        for warning in sorted({*assembly.warnings} - said):
+            typer.echo(f"warning: {warning}", err=True)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
                 raise CommandError(

@@ -12,6 +12,7 @@ import pytest
 from spotrelay.service import load
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import flags
 from tests.template.support import Template
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
@@ -81,7 +82,7 @@ def _launched(directory: Path, change: tuple[str, Any] | None) -> Any:
         section[last] = value
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()

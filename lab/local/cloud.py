@@ -157,7 +157,7 @@ class EmulatedCloud:
     ) -> None:
         self.market = market
         self.recordings = recordings or Recordings()
-        self.quotas = ServiceQuotas()
+        self.quotas = ServiceQuotas(ministack.limit_concurrency)
         self.reservations = Reservations()
         self.settings = settings
         self.instances: dict[str, LocalInstance] = {}

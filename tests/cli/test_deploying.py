@@ -293,13 +293,37 @@ def test_a_creation_that_failed_says_nothing_about_the_settings(
         assert deployer.synthesized({}).shared == (CONTROL_PLANE_STACK, NETWORK_STACK)
 
 
+def test_what_the_stacks_warn_of_is_told(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for all stacks, and not again what the service file has been warned of already."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["ROLLBACK_COMPLETE"])
+    made = deployer._cdk.synth
+
+    def synth(context: dict[str, str], into: Path) -> None:
+        made(context, into)
+        manifest = json.loads((into / "manifest.json").read_text(encoding="utf-8"))
+        for artifact in manifest["artifacts"].values():
+            artifact["additionalMetadataFile"] = "metadata.json"
+        (into / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        texts = ["six NAT gateways [ack: spotrelay:many]", "a token [ack: spotrelay:envs]"]
+        metadata = {"/Stack": [{"type": "aws:cdk:warning", "data": text} for text in texts]}
+        (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+
+    monkeypatch.setattr(deployer._cdk, "synth", synth)
+    service = SimpleNamespace(use_spot=True, path=tmp_path, warnings=["a token"])
+    monkeypatch.setattr(deployer, "_services", [service])
+    deployer.synthesized({})
+    assert capsys.readouterr().err == "warning: six NAT gateways\n"
+
+
 def test_a_key_needs_spots_own_role(
     region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before the account's first Spot request there is none, and nobody can let it use the key."""
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
-    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path)])
+    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, warnings=[])])
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)
     deployer.clients.iam.create_role(RoleName=deploying.SPOTS_ROLE, AssumeRolePolicyDocument="{}")
@@ -341,6 +365,8 @@ class FakeStacks:
         self.deleted: list[str] = []
         self.draining: list[int] = []
         """How many drained at the same time, at each look."""
+        self.deleting: list[int] = []
+        """The same of how many were being deleted."""
         self._begins = begins
         self._looks: dict[str, Iterator[str]] = {}
         self._drains: set[str] = set()
@@ -356,7 +382,10 @@ class FakeStacks:
     def find(self, id_: str) -> Stack:
         """Its next state."""
         self.draining.append(len(self._drains))
+        self.deleting.append(len(self._looks))
         status = next(self._looks[id_])
+        if status == "DELETE_COMPLETE":
+            del self._looks[id_]
         if status == "DELETE_IN_PROGRESS":
             self._drains.discard(id_)
         return Stack(id_, id_, status)
@@ -438,6 +467,7 @@ def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
     assert stacks.deleted == names
     assert not any(end.left for end in ends)
     assert max(stacks.draining) == down_command.AT_ONCE == 3
+    assert max(stacks.deleting) == 2 * down_command.AT_ONCE
 
 
 def test_what_has_not_begun_in_time_is_left(left: list[Remains]) -> None:

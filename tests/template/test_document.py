@@ -33,6 +33,7 @@ from spotrelay.service.wording import sections
 from stacks.service import ServiceStack
 from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
 from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import flags
 from tests.template.support import Template, alarms_of, document_text, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
@@ -308,7 +309,7 @@ def _stack(directory: Path, values: dict[str, Any]) -> Template:
 
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()

@@ -14,6 +14,7 @@ from spotrelay.service import ServiceFileError, in_region, load
 from stacks import placement
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import flags
 from tests.template.support import Template, document_text, refers_to
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
@@ -32,7 +33,7 @@ def stack(directory: Path, resources: dict[str, Any]) -> Template:
     """The stack of a service with these resources."""
     import aws_cdk as cdk  # see conftest
 
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
     ServiceStack(app, "Chosen", service=load(file(directory, resources)), settings=settings)
     app.synth()

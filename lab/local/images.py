@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from lab.local.context import Context, Handler, Result
-from lab.local.query import matches, page
+from lab.local.query import Attributes, matches, page
 from lab.local.wire import AwsError
 
 AGE = timedelta(days=40)
@@ -38,9 +38,13 @@ def describe_images(context: Context) -> Result:
         for image_id in dict.fromkeys(by_id or filtered)
         if image_id not in lost and _IMAGE_ID.fullmatch(image_id)
     ]
-    found = [one for one in found if matches(filters, {"image-id": lambda one=one: [str(one["ImageId"])]})]
+    found = [one for one in found if matches(filters, _attributes(str(one["ImageId"])))]
     shown, more = page(found, params)
     return {"Images": shown, **more}
+
+
+def _attributes(image_id: str) -> Attributes:
+    return {"image-id": lambda: [image_id]}
 
 
 HANDLERS: dict[str, Handler] = {"DescribeImages": describe_images}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 
 NAVIGATION = {
-    "Start": ["start", "deploy", "networking", "bring-your-own", "adopting"],
+    "Start": ["start", "deploy", "first-deployment", "networking", "bring-your-own", "adopting"],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
     "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
     "Understand": [
@@ -27,6 +27,7 @@ NAVIGATION = {
         "placement",
         "reliability",
         "security",
+        "aws-contract",
         "performance",
         "replay",
         "examples-checked",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
@@ -33,6 +35,12 @@ TOPIC_NAME = "spotrelay-alarms"
 it, too, and then forbid to change the topic while any service is deployed."""
 
 RUNBOOK = "docs/operations.md"
+
+CERTIFICATE_EXPIRES = events.EventPattern(
+    source=["aws.acm"], detail_type=["ACM Certificate Approaching Expiration"]
+)
+"""Daily of each certificate of the account and region, from 45 days before its end, of a public one that ACM
+issued from 30. Source: https://docs.aws.amazon.com/acm/latest/userguide/supported-events.html"""
 
 
 def described(command: str, meaning: str, id_: str) -> str:
@@ -87,17 +95,63 @@ class Alarms(Construct):
             " confidential that would be worth a key of its own.",
         )
 
-    def on_dead_letters(self, id_: str, queue: sqs.Queue, meaning: str) -> None:
-        """Anything in a dead-letter queue."""
-        metric = queue.metric_approximate_number_of_messages_visible(period=MINUTE, statistic="Maximum")
+    def on_certificates(self, undelivered: sqs.IQueue) -> None:
+        """Tell of each certificate that is about to expire, daily until it was renewed.
+
+        By a rule and no alarm: nothing counts certificates, and what is over isn't told the next day.
+        """
+        name, days = (
+            events.EventField.from_path(f"$.detail.{field}") for field in ("CommonName", "DaysToExpiry")
+        )
+        # In the form of Amazon Q Developer in chat applications, which shows no message that it doesn't know.
+        said = {
+            "version": "1.0",
+            "source": "custom",
+            "content": {
+                "title": "A certificate expires",
+                "description": f"The certificate for {name} expires in {days} days. Run `aws acm"
+                " list-certificates`: renew it, unless no load balancer uses it."
+                f" Runbook: {RUNBOOK}, Certificates.",
+            },
+        }
+        rule = events.Rule(self, "CertificateExpires", event_pattern=CERTIFICATE_EXPIRES)
+        # The target also lets EventBridge publish. It may have no condition: EventBridge tells SNS nothing of
+        # the rule, and one on it would never hold. Source:
+        # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-resource-based.html#eb-sns-permissions
+        rule.add_target(
+            targets.SnsTopic(
+                self.topic, message=events.RuleTargetInput.from_object(said), dead_letter_queue=undelivered
+            )
+        )
+
+    def on_dead_letters(
+        self, id_: str, queue: sqs.Queue, meaning: str, *, put_there: Metric | None = None
+    ) -> None:
+        """Anything in a dead-letter queue; `put_there` counts what a function of ours puts there itself.
+
+        Nobody else uses the queue, and SQS measures one that was idle for six hours up to a quarter of an
+        hour late. So what is missing means nothing: only a queue that is seen to be empty ends it.
+        """
+        metric: cloudwatch.IMetric = queue.metric_approximate_number_of_messages_visible(
+            period=MINUTE, statistic="Maximum"
+        )
+        if put_there:
+            metric = cloudwatch.MathExpression(
+                expression="waiting + put",
+                using_metrics={
+                    "waiting": metric,
+                    "put": ours(put_there, METRICS_NO_SERVICE, MINUTE, "Sum"),
+                },
+                period=MINUTE,
+                label="dead letters",
+            )
         # EventBridge says in the attributes why it couldn't deliver.
         command = (
             f"aws sqs receive-message --queue-url {queue.queue_url} --max-number-of-messages 10"
             " --message-attribute-names All"
         )
-        self._add(
-            id_, metric, 1, command, f"{meaning} Read the queue, mend the cause, then redrive or purge it."
-        )
+        text = f"{meaning} Read the queue, mend the cause, then redrive or purge it."
+        self._add(id_, metric, 1, command, text, missing=cloudwatch.TreatMissingData.IGNORE)
 
     def on_waiting(
         self, id_: str, queue: sqs.Queue, longest: Duration, control: ControlFunction, meaning: str
@@ -117,19 +171,34 @@ class Alarms(Construct):
             f"{id_}Errors",
             function.metric_errors(period=MINUTE, statistic="Sum"),
             1,
-            log_search(control.log_group, "ERROR", "Task"),
+            log_search(control.log_group, "ERROR", "timeout"),
             f"{control.name} fails or times out again and again. It is tried again by itself; its log has the"
-            " traceback.",
+            " traceback, or of a time-out platform.report with the status timeout.",
             periods=5,
             of_them=of_minutes,
         )
+        not_run: cloudwatch.IMetric = function.metric_throttles(period=MINUTE, statistic="Sum")
+        why = (
+            "the account's concurrency is used up. Ask for more of Lambda's quota Concurrent executions"
+            " (L-B99A9384): new accounts have 10."
+        )
+        if control.is_chained:
+            not_run = cloudwatch.MathExpression(
+                expression="throttles + dropped",
+                using_metrics={
+                    "throttles": not_run,
+                    "dropped": function.metric("RecursiveInvocationsDropped", period=MINUTE, statistic="Sum"),
+                },
+                period=MINUTE,
+                label="invocations that Lambda refused",
+            )
+            why += " Or Lambda took its own messages for a loop: its recursion setting must be Allow."
         self._add(
             f"{id_}Throttles",
-            function.metric_throttles(period=MINUTE, statistic="Sum"),
+            not_run,
             1,
             "aws lambda get-account-settings",
-            f"{control.name} was not let run: the account's concurrency is used up. Ask for more of Lambda's"
-            " quota Concurrent executions (L-B99A9384): new accounts have 10.",
+            f"{control.name} was not let run: {why}",
         )
 
     def on_metric(

@@ -9,7 +9,7 @@ from pathlib import Path
 import aws_cdk as cdk
 
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
-from spotrelay.service import Problem, Service, ServiceFileError, in_region, load
+from spotrelay.service import Problem, Service, ServiceFileError, in_region, load, pinned
 from spotrelay.service.inputs import NOTHING, Inputs
 from stacks import placement
 from stacks.control_plane import ControlPlaneStack
@@ -41,7 +41,9 @@ def build(app: cdk.App, settings: AppSettings) -> None:
         BundlingError: the functions' code can't be put together from what is installed.
     """
     loaded = load_all(settings.services, settings.inputs)
-    services = [in_region(service, settings.target_region) for service in loaded]
+    services = [
+        pinned(in_region(service, settings.target_region), settings.secret_versions) for service in loaded
+    ]
     problems = [problem for service in services for problem in placement.problems(service, settings)]
     if problems := [*problems, *placement.conflicts(services)]:
         raise ServiceFileError(problems)

@@ -138,6 +138,7 @@ def dashboard(
             Metric.SIGNALS_RECEIVED,
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
+            Metric.TICKS_MALFORMED,
             Metric.FOREIGN_INSTANCES,
             Metric.EVENTS_UNSENT,
             Metric.HELD_BACK,

@@ -194,16 +194,25 @@ class InstanceTemplate(Construct):
             " instance itself.",
         )
         if service.secrets:
-            stack = Stack.of(self)
+            names = [name.lstrip("/") for name in sorted(set(service.secrets.values()))]
             role.add_to_policy(
                 iam.PolicyStatement(
                     actions=["ssm:GetParameter"],
                     resources=[
-                        stack.format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
-                        for name in sorted(set(service.secrets.values()))
+                        Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=resource)
+                        for name in names
+                        # With a version, too: no page says whether that is part of what IAM is asked for.
+                        for resource in (name, f"{name}:*")
                     ],
                 )
             )
+            for name in names:
+                acknowledge(
+                    role,
+                    "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>"
+                    f":parameter/{name}:*]",
+                    "The versions of a parameter that the service file names.",
+                )
         if service.reports_gpus:
             # It knows no narrower resource than all, but a namespace: another service's is closed to it.
             namespace = {"StringEquals": {"cloudwatch:namespace": instances_namespace(service.name)}}

@@ -20,22 +20,31 @@ PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 """RFC 1918. Of these, what has a route into the VPC reaches an internal load balancer: the VPC itself, and
 what is peered with it or connected by VPN."""
 
+SECURITY_GROUP_RULES = 60
+"""In each direction, by default: https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"""
+
 EVERYBODY = ("0.0.0.0/0",)
 
 KEY_LENGTH = 48
 """Letters and digits. A listener rule takes 128 characters, `Bearer ` included, and ignores case: that leaves
 36 to the power of 48, more than anybody can try."""
 
-NO_KEY = json.dumps(
-    {
-        "error": {
-            "message": "The request has no valid API key. Send one as Authorization: Bearer KEY.",
-            "type": "invalid_request_error",
-            "code": "invalid_api_key",
-        }
-    }
+
+def _refusal(code: str, message: str) -> str:
+    """In the form of OpenAI's API, whose clients show it."""
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}})
+
+
+NO_KEY = _refusal(
+    "invalid_api_key", "The request has no valid API key. Send one as Authorization: Bearer KEY."
 )
-"""In the words and the form of OpenAI's API, whose clients show it."""
+
+NO_TLS = _refusal(
+    "https_required",
+    "Use https. This request crossed the network in clear text, and its API key, if it has one, with it: have"
+    " another key made.",
+)
+"""No redirect: a client sends its key in clear text first and every time, and makes a GET of a POST."""
 
 
 class LoadBalancer(Entrance):
@@ -73,12 +82,22 @@ class LoadBalancer(Entrance):
         self._counted(balancer=dimensions, service=dimensions, is_own=True)
         # Another scheme is refused before anything is touched: a target group can't belong to two balancers,
         # so it is the new one's listener that CloudFormation fails at.
-        listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)
+        certificate_arn = service.certificate_arn or settings.certificate_arn
+        listener, ports = self._listen(settings, certificate_arn)
         if settings.api_keys:
             self._ask_for_key(listener, settings)
         self._let_in(security_group, settings, ports)
         self._log(settings)
-        CfnOutput(Stack.of(self), "Endpoint", value=self.load_balancer.load_balancer_dns_name)
+        endpoint = self.load_balancer.load_balancer_dns_name
+        CfnOutput(Stack.of(self), "Endpoint", value=endpoint)
+        scheme = "https" if certificate_arn else "http"
+        CfnOutput(Stack.of(self), "Address", value=f"{scheme}://{service.domain or endpoint}")
+        if certificate_arn and not service.domain:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:no-domain",
+                "no certificate is for the load balancer's own name: say by which name clients reach it,"
+                " spotrelay.domain in the service file",
+            )
 
     def _listen(
         self, settings: AppSettings, certificate_arn: str | None
@@ -106,11 +125,11 @@ class LoadBalancer(Entrance):
             default_action=answer,
             open=False,
         )
-        redirect = self._at_port_80(
-            elbv2.ListenerAction.redirect(port="443", protocol="HTTPS", permanent=True)
+        refusal = self._at_port_80(
+            elbv2.ListenerAction.fixed_response(403, content_type="application/json", message_body=NO_TLS)
         )
         # A target group that no listener forwards to is out of use, with all of its targets.
-        redirect.node.add_dependency(listener)
+        refusal.node.add_dependency(listener)
         return listener, [443, 80]
 
     def _at_port_80(self, action: elbv2.ListenerAction) -> elbv2.ApplicationListener:
@@ -159,6 +178,14 @@ class LoadBalancer(Entrance):
 
     def _let_in(self, security_group: ec2.SecurityGroup, settings: AppSettings, ports: list[int]) -> None:
         everybody = settings.internet_facing and not settings.allowed_cidrs
+        rules = len(settings.allowed_cidrs) * len(ports)
+        if rules > SECURITY_GROUP_RULES:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:many-rules",
+                f"{len(settings.allowed_cidrs)} allowed_cidrs at {len(ports)} ports are {rules} rules of a"
+                f" security group, and accounts have {SECURITY_GROUP_RULES} unless they have asked for more:"
+                " name fewer and larger networks, or ask first (Service Quotas, VPC, L-0EA8095F)",
+            )
         for cidr in settings.allowed_cidrs or (EVERYBODY if everybody else PRIVATE):
             for port in ports:
                 security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(port), "clients")

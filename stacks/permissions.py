@@ -47,9 +47,12 @@ class Place:
     account: str
     table_arn: str
     tick_queue_arn: str
+    leave_queue_arn: str
     dead_letter_queue_arns: Mapping[Function, str]
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
+    template_conditions: bool = True
+    """Whether a launch must carry EC2's condition keys about its template."""
 
     def ec2(self, *kinds: str) -> tuple[str, ...]:
         """Every EC2 resource of these kinds in this account and region; images and snapshots of any owner."""
@@ -62,7 +65,7 @@ class Place:
     @classmethod
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
-        return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+        return cls(partition, region, account, "", "", "", dict.fromkeys(Function, ""))
 
     @classmethod
     def of(cls, stack: Stack, table_arn: str = "") -> Place:
@@ -269,7 +272,12 @@ def _state(place: Place) -> tuple[Grant, ...]:
             in_partitions(Partition.SERVICE, Partition.SERVICES),
         ),
         documents(place),
-        _ticking(place, "have the next tick come in seconds while something is in transition"),
+        Grant(
+            "have the next tick come in seconds while something is in transition, and somebody look when a"
+            " warned replica must leave",
+            ("sqs:SendMessage",),
+            (place.tick_queue_arn, place.leave_queue_arn),
+        ),
     )
 
 
@@ -313,13 +321,24 @@ def _routing(place: Place) -> tuple[Grant, ...]:
             (place.arn("elasticloadbalancing", "targetgroup/*"),),
             ONLY_OUR_RESOURCES,
         ),
+        Grant(
+            "see who is in rotation, with which port, and whether a group is gone; AWS offers no narrower"
+            " resource for this read-only call",
+            ("elasticloadbalancing:DescribeTargetHealth",),
+            ("*",),
+        ),
     )
 
 
 def _launching(place: Place) -> tuple[Grant, ...]:
     fleet, run = ("ec2:CreateFleet",), ("ec2:RunInstances",)
     (templates,) = place.ec2("launch-template")
-    from_a_template: Condition = {"ArnLike": {"ec2:LaunchTemplate": templates}}
+    from_a_template: Condition = (
+        {"ArnLike": {"ec2:LaunchTemplate": templates}} if place.template_conditions else {}
+    )
+    as_the_template_says: Condition = (
+        {"Bool": {"ec2:IsLaunchTemplateResource": "true"}} if place.template_conditions else {}
+    )
     return (
         Grant(
             "launch from our launch templates only",
@@ -343,7 +362,7 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             "take image and security groups from the template, never from the request",
             run,
             place.ec2("image", "security-group"),
-            {**from_a_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            {**from_a_template, **as_the_template_says},
         ),
         Grant(
             "what a launch uses or makes besides; it must come from a template, and that must be ours",
@@ -436,11 +455,7 @@ def _observing() -> tuple[Grant, ...]:
     return (
         Grant(
             "see what is there; AWS offers no narrower resource for these read-only calls",
-            (
-                "ec2:DescribeInstances",
-                "ec2:DescribeSpotInstanceRequests",
-                "elasticloadbalancing:DescribeTargetHealth",
-            ),
+            ("ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"),
             ("*",),
         ),
         Grant(
@@ -480,6 +495,7 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetAWSDefaultServiceQuota",
                 "servicequotas:GetServiceQuota",
             ),
             ("*",),

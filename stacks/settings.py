@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.inputs import NOTHING, Inputs, InputsError, inputs
 
 ID = r"([0-9a-f]{8}|[0-9a-f]{17})"
@@ -76,6 +77,8 @@ class AppSettings:
     services: tuple[Path, ...] = ()
     inputs: Inputs = NOTHING
     """Values for what the service files leave open."""
+    secret_versions: Mapping[str, int] = field(default_factory=dict)
+    """SSM parameter → the version that replicas read; of others the latest, at each start."""
     account: str | None = None
     region: str | None = None
     target_region: str | None = None
@@ -98,6 +101,9 @@ class AppSettings:
     alarm_email: str | None = None
     kms_key_arn: str | None = None
     """The key that encrypts the instances' volumes; None: the account's default key for EBS."""
+    template_conditions: bool = True
+    """Whether launches are tied to our templates by condition keys, too: AWS documents these for
+    RunInstances, and nowhere for a launch that CreateFleet makes."""
 
     @classmethod
     def from_context(
@@ -131,6 +137,7 @@ class AppSettings:
         return cls(
             services=tuple(Path(name) for name in _list(context, "services")),
             inputs=_inputs(context),
+            secret_versions=_secret_versions(context),
             account=account,
             region=region,
             target_region=target_region,
@@ -145,6 +152,7 @@ class AppSettings:
             access_logs_bucket=_text(context, "access_logs_bucket", r"[a-z0-9.-]{3,63}", "a bucket's name"),
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
             kms_key_arn=_kms_key_arn(context, target_region),
+            template_conditions=_flag(context, "template_conditions", default=True),
         )
 
 
@@ -186,6 +194,19 @@ def _inputs(context: Context) -> Inputs:
     except InputsError as error:
         message = str(error).replace("--env-file", "context env_file").replace("--env", "context env")
         raise SettingsError(message) from error
+
+
+def _secret_versions(context: Context) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for entry in _list(context, "secret_versions"):
+        parameter, _, version = entry.partition("=")
+        if not (re.fullmatch(PARAMETER_NAME, parameter) and re.fullmatch(r"[1-9]\d{0,8}", version)):
+            raise SettingsError(
+                "context secret_versions: expected parameters with their versions, such as"
+                f" /spotrelay/chat/HF_TOKEN=3, got {entry!r}"
+            )
+        versions[parameter] = int(version)
+    return versions
 
 
 def _zones(context: Context) -> tuple[str, ...]:

@@ -164,12 +164,32 @@ class LocalCloud:
         """The load balancer's totals, named like CloudWatch's metrics, and Cut and ClientClosed."""
         return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
 
+    def https_port(self, load_balancer_name: str) -> int | None:
+        """The port of 127.0.0.1 at which the load balancer serves HTTPS; None before it has a certificate.
+
+        On AWS it is port 443 of the addresses that the load balancer's name leads to. Here no name leads
+        anywhere: connect to this port, and say in the handshake whom you mean to reach.
+        """
+        return cast("int | None", self._call("https_port", load_balancer=load_balancer_name))
+
+    def certificate_expires(self, arn: str, common_name: str, days: int) -> None:
+        """Have ACM say of a certificate that it expires in so many days, as it does daily."""
+        self._call("certificate_expires", arn=arn, common_name=common_name, days=days)
+
     def age_metrics(self, by_s: float) -> None:
         """Have every datum that CloudWatch has, the load balancers' latest included, be so much older.
 
         A load balancer's minute counts once it has been over for a minute: nobody need wait for that here.
         """
         self._call("age_metrics", by_s=by_s)
+
+    def look_back(self, periods: int) -> None:
+        """Let so many periods before those that an alarm evaluates stand in for periods without data."""
+        self._call("look_back", periods=periods)
+
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
+        return cast("dict[str, int]", self._call("longest_chains"))
 
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
@@ -219,6 +239,10 @@ class LocalCloud:
             answer=answer,
             about=about,
         )
+
+    def show_late(self, unseen_s: float, without_address_s: float) -> None:
+        """Have EC2 not show new instances for so long, and then not their addresses for so long."""
+        self._call("show_late", unseen_s=unseen_s, without_address_s=without_address_s)
 
     def deny(self, action: str, resource: str) -> None:
         """Have a service control policy deny an action on one resource, until `clear_faults`.

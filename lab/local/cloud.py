@@ -48,6 +48,10 @@ SHUTDOWN_S = 1.0
 STOP_S = 1.0
 """From stopping to stopped: on EC2 up to a minute, in which it can't be started."""
 
+UNSEEN_S, WITHOUT_ADDRESS_S = 0.5, 0.5
+"""How long EC2 doesn't show a new instance, and then not its address, unless told otherwise: moments on EC2
+mostly, and more than a minute where many were launched (aws/aws-parallelcluster#7265)."""
+
 VISIBLE_S = 3600.0
 """How long a terminated instance stays visible: about an hour on EC2."""
 
@@ -159,6 +163,7 @@ class EmulatedCloud:
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
         self.lost_images: set[str] = set()
+        self.unseen_s, self.without_address_s = UNSEEN_S, WITHOUT_ADDRESS_S
         self.on_terminated: Callable[[LocalInstance], None] = lambda _: None
         self._ministack = ministack
         self._machines = machines
@@ -177,6 +182,15 @@ class EmulatedCloud:
         """The instance's zone, as long as it is visible."""
         instance = self.instances.get(instance_id)
         return instance.zone if instance else None
+
+    def shown(self) -> list[LocalInstance]:
+        """The instances that EC2 shows already, and still."""
+        since = self.now() - timedelta(seconds=self.unseen_s)
+        return [instance for instance in self.instances.values() if instance.made_at <= since]
+
+    def shows_address(self, instance: LocalInstance) -> bool:
+        """Whether EC2 shows the address that the instance has, too."""
+        return self.now() - instance.made_at >= timedelta(seconds=self.unseen_s + self.without_address_s)
 
     def address_of(self, instance_id: str) -> str | None:
         """Where the instance listens, while it runs."""
@@ -204,6 +218,7 @@ class EmulatedCloud:
             address=self._machines.new_address(),
             launched_at=now,
             reservation_id=reservation_id,
+            made_at=now,
             tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
             is_protected=spec.is_protected and spot is None,
@@ -372,6 +387,17 @@ class EmulatedCloud:
     def console_output(self, instance_id: str, *, latest: bool) -> bytes:
         """What the instance's console shows, now or when it came to run."""
         return self._machines.on_console(instance_id, latest=latest)
+
+    def certificate_expires(self, arn: str, common_name: str, days: int) -> None:
+        """What ACM says daily of a certificate that isn't renewed."""
+        # https://docs.aws.amazon.com/acm/latest/userguide/supported-events.html
+        self._ministack.emit(
+            "ACM Certificate Approaching Expiration",
+            {"DaysToExpiry": days, "CommonName": common_name},
+            [arn],
+            at=self.now(),
+            source="aws.acm",
+        )
 
     def let_die(self, code: str, count: int) -> None:
         """The next instances end while they are pending, as they do when a disk can't be made.

@@ -15,6 +15,7 @@ from lab.local.http import HttpRequest, Response
 from lab.local.instances import LocalInstance
 from lab.local.metrics import Metrics
 from lab.local.network import Shape
+from lab.local.secure import SecurePorts
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -33,6 +34,8 @@ class Control:
         calls: CallLog,
         faults: Faults,
         network: str,
+        secure: SecurePorts,
+        chains: Callable[[], Mapping[str, int]],
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -62,20 +65,25 @@ class Control:
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,
+            "longest_chains": lambda _: chains(),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
+            "https_port": lambda arguments: secure.port(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
+            "look_back": lambda arguments: setattr(metrics, "more_periods", int(arguments["periods"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,
+            "show_late": self._show_late,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
             "set_quota": lambda arguments: self._cloud.quotas.set(
                 arguments["code"], float(arguments["vcpus"])
             ),
             "clear_faults": lambda arguments: self._faults.clear(arguments.get("about")),
+            "certificate_expires": lambda arguments: self._cloud.certificate_expires(**arguments),
             "settings": lambda _: asdict(self._cloud.settings),
         }
 
@@ -165,6 +173,10 @@ class Control:
     def _shape(self, arguments: Arguments) -> None:
         shape = Shape(arguments.get("rate_mbit"), float(arguments.get("latency_s", 0)))
         self._cloud.shape(arguments["instance_id"], shape)
+
+    def _show_late(self, arguments: Arguments) -> None:
+        self._cloud.unseen_s = float(arguments["unseen_s"])
+        self._cloud.without_address_s = float(arguments["without_address_s"])
 
     def _inject_fault(self, arguments: Arguments) -> None:
         self._faults.inject(ApiFault(**arguments))

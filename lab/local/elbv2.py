@@ -8,8 +8,10 @@ from typing import Any
 from lab.local.balancer import (
     Balancer,
     BalancerConfig,
+    Certificate,
     Gate,
     HealthCheck,
+    SecureListener,
     TargetGroup,
     UnknownTargetGroupError,
 )
@@ -32,7 +34,7 @@ class Routing:
         load_balancers = self._ministack.load_balancers()
         self._names = {str(lb["DNSName"]).lower(): str(lb["LoadBalancerName"]) for lb in load_balancers}
         groups = [_target_group(record) for record in self._ministack.target_groups()]
-        self._balancer.configure([_load_balancer(lb) for lb in load_balancers], groups)
+        self._balancer.configure([self._load_balancer(lb) for lb in load_balancers], groups)
 
     def load_balancer_at(self, host: str) -> str | None:
         """The name of the load balancer that a Host header means, if any."""
@@ -57,6 +59,32 @@ class Routing:
     def target_groups(self) -> list[str]:
         """The ARNs of all target groups."""
         return [str(record["TargetGroupArn"]) for record in self._ministack.target_groups()]
+
+    def _load_balancer(self, record: Mapping[str, Any]) -> BalancerConfig:
+        """One listener for HTTP and one for HTTPS are emulated, of several the one on the lowest port.
+
+        Of each its default action and, where that is a fixed response, one rule with one condition on a
+        header.
+        """
+        listeners = sorted(record["Listeners"], key=lambda listener: int(listener["Port"]))
+        http, https = (
+            next((li for li in listeners if (li["Protocol"] == "HTTPS") is is_https), None)
+            for is_https in (False, True)
+        )
+        attributes = record["Attributes"]
+        return BalancerConfig(
+            record["LoadBalancerName"],
+            _forward_target(http),
+            float(attributes.get("idle_timeout.timeout_seconds", 60)),
+            frozenset(record["Zones"]) or None,
+            _gate(http),
+            https and SecureListener(_forward_target(https), _gate(https), self._certificate(https)),
+            attributes.get("routing.http.drop_invalid_header_fields.enabled") == "true",
+        )
+
+    def _certificate(self, listener: Mapping[str, Any]) -> Certificate | None:
+        found = self._ministack.certificate(next(iter(listener.get("Certificates") or []), ""))
+        return Certificate(*found) if found else None
 
 
 class TargetActions:
@@ -172,38 +200,29 @@ def _target_group(record: Mapping[str, Any]) -> TargetGroup:
     )
 
 
-def _load_balancer(record: Mapping[str, Any]) -> BalancerConfig:
-    """One listener is emulated, of several the one on the lowest port; and its default action.
-
-    Where that is a fixed response, one rule with one condition on a header, too.
-    """
-    listeners = sorted(record["Listeners"], key=lambda listener: int(listener["Port"]))
-    actions = listeners[0]["DefaultActions"] if listeners else []
-    gate = _gate(actions, listeners[0]["Rules"]) if listeners else None
-    return BalancerConfig(
-        record["LoadBalancerName"],
-        _forward_target(listeners[0]["Rules"][0]["Actions"] if gate else actions),
-        float(record["Attributes"].get("idle_timeout.timeout_seconds", 60)),
-        frozenset(record["Zones"]) or None,
-        gate,
-    )
-
-
-def _gate(actions: list[Mapping[str, Any]], rules: list[Mapping[str, Any]]) -> Gate | None:
-    if not (rules and actions and actions[0].get("Type") == "fixed-response"):
+def _gate(listener: Mapping[str, Any] | None) -> Gate | None:
+    actions = listener["DefaultActions"] if listener else []
+    if not (listener and actions and actions[0].get("Type") == "fixed-response"):
         return None
-    (condition,), fixed = rules[0]["Conditions"], actions[0]["FixedResponseConfig"]
+    header: Mapping[str, Any] = {"HttpHeaderName": "", "Values": ()}
+    if listener["Rules"]:
+        (condition,) = listener["Rules"][0]["Conditions"]
+        header = condition["HttpHeaderConfig"]
+    fixed = actions[0]["FixedResponseConfig"]
     return Gate(
-        header=condition["HttpHeaderConfig"]["HttpHeaderName"],
-        values=tuple(condition["HttpHeaderConfig"]["Values"]),
+        header=header["HttpHeaderName"],
+        values=tuple(header["Values"]),
         status=int(fixed["StatusCode"]),
         content_type=str(fixed.get("ContentType") or "text/plain"),
         body=str(fixed.get("MessageBody") or ""),
     )
 
 
-def _forward_target(actions: list[Mapping[str, Any]]) -> str | None:
-    for action in actions:
+def _forward_target(listener: Mapping[str, Any] | None) -> str | None:
+    if listener is None:
+        return None
+    rules = [action for rule in listener["Rules"] for action in rule["Actions"]]
+    for action in (*listener["DefaultActions"], *rules):
         if action.get("Type") == "forward":
             groups = (action.get("ForwardConfig") or {}).get("TargetGroups") or []
             arn = action.get("TargetGroupArn") or (groups[0].get("TargetGroupArn") if groups else None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 from lab.local.context import Context, Handler, Result
-from lab.local.query import Attributes, matches, page
+from lab.local.query import matches, page
 from lab.local.wire import AwsError
 
 AGE = timedelta(days=40)
@@ -38,13 +40,13 @@ def describe_images(context: Context) -> Result:
         for image_id in dict.fromkeys(by_id or filtered)
         if image_id not in lost and _IMAGE_ID.fullmatch(image_id)
     ]
-    found = [one for one in found if matches(filters, _attributes(str(one["ImageId"])))]
+    found = [one for one in found if matches(filters, {"image-id": partial(_id_of, one)})]
     shown, more = page(found, params)
     return {"Images": shown, **more}
 
 
-def _attributes(image_id: str) -> Attributes:
-    return {"image-id": lambda: [image_id]}
+def _id_of(image: Mapping[str, object]) -> list[str]:
+    return [str(image["ImageId"])]
 
 
 HANDLERS: dict[str, Handler] = {"DescribeImages": describe_images}

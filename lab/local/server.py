@@ -42,6 +42,7 @@ from lab.local.own_events import refusal_of, why_no_call
 from lab.local.parameters import ParameterChanges, why_refused
 from lab.local.recordings import Recordings
 from lab.local.run_instances import RunActions
+from lab.local.secure import SecurePorts
 from lab.local.seeds import AMI_PARAMETERS
 from lab.market import Market
 
@@ -114,12 +115,17 @@ async def _run(
     ministack.check_parameter_values(why_refused)
     ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)
+    ministack.redrive_dead_letters()
+    ministack.count_chains()
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
+    ministack.write_reports()
+    ministack.search_any_term()
     ministack.name_leading_keys()
     ministack.name_event_sources()
     ministack.name_resource_accounts()
     ministack.ask_resource_policies()
+    ministack.ask_for_certificates()
     wire.warm_up()
     network, port = options.network, listener.getsockname()[1]
     if network.gateway is None:
@@ -131,13 +137,16 @@ async def _run(
     market = Market(catalog.pools(prices=recordings.on_demand), recorded=recordings.spot)
     cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later, recordings)
     balancer = Balancer(cloud.address_of, cloud.zone_of)
+    secure = SecurePorts(HOST, balancer, _configured)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)
-    metrics = Metrics(ministack, balancer, routing)
+    metrics = Metrics(ministack, balancer, routing, compressed=options.settings.schedule_s / 60)
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     fault_injection = FaultInjection(cloud, ministack, loop.call_later)
-    control = Control(cloud, balancer, metrics, calls, faults, network.words)
+    control = Control(
+        cloud, balancer, metrics, calls, faults, network.words, secure, ministack.longest_chains
+    )
     front = Front(
         ministack,
         cloud,
@@ -154,7 +163,7 @@ async def _run(
     await balancer.start()
     background = [
         asyncio.create_task(metrics.run()),
-        asyncio.create_task(_refresh(routing, ParameterChanges(ministack))),
+        asyncio.create_task(_refresh(routing, secure, ParameterChanges(ministack))),
         asyncio.create_task(_watch_parent(stop)),
         asyncio.create_task(_announce(port, options, on_ready)),
     ]
@@ -165,6 +174,7 @@ async def _run(
         for task in background:
             task.cancel()
         machines.stop_all()
+        await secure.close()
         await balancer.close()
         ministack.stop()
         calls.close()
@@ -182,14 +192,18 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
         **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
-        ("servicequotas", "GetServiceQuota"): cloud.quotas.get_service_quota,
+        **{("servicequotas", action): handler for action, handler in cloud.quotas.handlers.items()},
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 
 
 def _hypercorn(listeners: Sequence[socket.socket]) -> Config:
-    config = Config()
+    config = _configured(Config())
     config.bind = [f"fd://{listener.detach()}" for listener in listeners]
+    return config
+
+
+def _configured(config: Config) -> Config:
     config.keep_alive_timeout = 75  # longer than the idle connections that botocore keeps
     config.graceful_timeout = SHUTDOWN_GRACE_S
     config.include_server_header = False
@@ -213,9 +227,10 @@ async def _announce(port: int, options: Options, on_ready: Callable[[str], None]
     on_ready(endpoint)
 
 
-async def _refresh(routing: Routing, parameters: ParameterChanges) -> None:
+async def _refresh(routing: Routing, secure: SecurePorts, parameters: ParameterChanges) -> None:
     while True:
         routing.refresh()
+        secure.refresh()
         parameters.emit()
         await asyncio.sleep(REFRESH_S)
 

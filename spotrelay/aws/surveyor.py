@@ -150,12 +150,11 @@ class AwsSurveyor:
                 why=f"{len(types)} instance types: with fewer than {LEAST_TYPES} every score is low",
             )
             return {}, {}
-        capacity = max(1, spec.replicas - spec.base_on_demand)
-        regions = self._region_scores(spec, wanted, types, capacity) if len(wanted.regions) > 1 else {}
+        regions = self._region_scores(spec, wanted, types) if len(wanted.regions) > 1 else {}
 
         def ask() -> Mapping[str, int]:
             names = {id_: name for name, id_ in self._offers.zone_ids().items()}
-            scores = self._scores.by_zone(spec.region, types, capacity)
+            scores = self._scores.by_zone(spec.region, types)
             return {names[id_]: score for id_, score in scores.items() if id_ in names}
 
         scores = self._asked(spec, "zone scores", ask)
@@ -167,12 +166,10 @@ class AwsSurveyor:
         return found, {**others, **regions}
 
     def _region_scores(
-        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str], capacity: int
+        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str]
     ) -> Mapping[str, int]:
         """For people: a service runs in one region, and this tells where else it might."""
-        scores = self._asked(
-            spec, "region scores", lambda: self._scores.by_region(wanted.regions, types, capacity)
-        )
+        scores = self._asked(spec, "region scores", lambda: self._scores.by_region(wanted.regions, types))
         if scores:
             self._telemetry.record("region_scores", service=spec.service, scores=dict(scores))
         return scores or {}

@@ -22,13 +22,14 @@ from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
-from spotrelay.core.ports import Throttled, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
+from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
@@ -42,6 +43,13 @@ LOOK_S = 1.0
 
 ENDED_READ = 100
 """Ended replicas that a look reads: more than fail in a deployment."""
+
+SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
+"""EC2's own, in whose name it encrypts the disks of Spot instances:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
+
+FILTERED = 50
+"""Parameters that one DescribeParameters takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,7 @@ class Deployer:
         self._services = services
         self._scratch = scratch
         self._teller = teller
+        self._limit = limit
         home = scratch / "home"
         home.mkdir()
         self._cdk = Cdk(self.region, where.profile, home, teller, limit.deadline)
@@ -172,7 +181,10 @@ class Deployer:
         """
         self._teller.now("cdk synth")
         directory = self._scratch / "cdk.out"
-        self._cdk.synth(settings(context, self._services), directory)
+        said = settings(context, self._services)
+        latest = secret_versions(self.clients, self._services)
+        said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
+        self._cdk.synth(said, directory)
         assembly = Assembly(directory)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
@@ -181,6 +193,10 @@ class Deployer:
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
         self._must_be_bootstrapped(assembly)
+        if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
+            self._must_have_spots_role()
+        for name in assembly.stacks:
+            self._must_take_templates(name)
         self._must_leave_others_alone(assembly)
         return assembly
 
@@ -251,6 +267,30 @@ class Deployer:
                 f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
             )
 
+    def _must_have_spots_role(self) -> None:
+        """EC2 makes it at the first Spot request: too late for a key, which only who exists may use."""
+        try:
+            with translated():
+                self.clients.iam.get_role(RoleName=SPOTS_ROLE)
+        except Denied as error:
+            if error.code == "NoSuchEntity":
+                raise CommandError(
+                    f"kms_key_arn: the account has no role {SPOTS_ROLE} yet, which encrypts the disks of Spot"
+                    " instances: run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+                    " and then let it use the key (docs/security.md, A key of your own for the disks)"
+                ) from error
+            self._teller.say(f"nobody knows whether the account has the role {SPOTS_ROLE}: {error}")
+
+    def _must_take_templates(self, name: str) -> None:
+        while (stack := self.stacks.find(name)) and stack.is_busy:
+            doing = f"CloudFormation is at work on {name} ({stack.status})"
+            if self._limit.is_over:
+                raise CommandError(f"{doing}: run this command again once that is over", EXIT_FAILED)
+            self._teller.now(doing)
+            time.sleep(LOOK_S)
+        if stack and (needed := way_out(stack, self.region)):
+            raise CommandError(needed, EXIT_FAILED)
+
     def _must_leave_others_alone(self, assembly: Assembly) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}
         others = [name for name in self.stacks.named(SERVICE_STACK, are_deployed=True) if name not in own]
@@ -259,6 +299,40 @@ class Deployer:
             if deployed is None:
                 continue
             refuse_unsafe(name, deployed, assembly.template(name), others)
+
+
+def pinned(latest: Mapping[str, int], own: str | Sequence[str] | None) -> str:
+    """The context's `secret_versions`: the latest, but those that a user names, who may go back to one."""
+    named = own.split(",") if isinstance(own, str) else own or ()
+    # Of two for one parameter the later one counts.
+    return ",".join((*(f"{name}={version}" for name, version in latest.items()), *named))
+
+
+def secret_versions(clients: Clients, services: Iterable[Service]) -> dict[str, int]:
+    """The latest version of each secret's parameter, and nothing of its value.
+
+    Says on standard error which secrets nobody has written yet.
+
+    Raises:
+        PortError: Parameter Store can't be asked.
+    """
+    secrets = [(service, *secret) for service in services for secret in service.secrets.items()]
+    parameters = sorted({parameter for _, _, parameter in secrets})
+    found: dict[str, int] = {}
+    for names in (parameters[at : at + FILTERED] for at in range(0, len(parameters), FILTERED)):
+        with translated():
+            pages = clients.ssm.get_paginator("describe_parameters").paginate(
+                ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": names}]
+            )
+            found |= {one["Name"]: one["Version"] for page in pages for one in page["Parameters"]}
+    for service, key, parameter in secrets:
+        if parameter not in found:
+            typer.echo(
+                f"warning: {service.name}: secret {key}: nobody has written {parameter} yet, and no replica"
+                f" starts without it: spotrelay secrets {service.path} --secret {key}=…",
+                err=True,
+            )
+    return found
 
 
 def refuse_unsafe(
@@ -301,12 +375,6 @@ def confirm_removed(service: str, made: difference.Difference, teller: Teller, *
     typer.echo("If that isn't meant, settings of its deployment are missing here (--context).", err=True)
     with teller.paused():
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-
-
-def scheme(template: difference.Template) -> str:
-    """How clients speak to the load balancer that a service's stack makes."""
-    listeners = (r for r in template["Resources"].values() if r["Type"].endswith("V2::Listener"))
-    return "https" if any(r["Properties"].get("Protocol") == "HTTPS" for r in listeners) else "http"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from spotrelay.cli.errors import EXIT_BAD_INPUT, CommandError
@@ -20,6 +22,7 @@ def secrets(
     """Store secrets, encrypted, in the SSM parameters from which the instances read them.
 
     A secret that has its value in the file is written, too. Parameters that get no value stay as they are.
+    Replicas read the version that they were deployed with: `spotrelay update` rolls a changed one out.
     """
     import boto3
 
@@ -39,16 +42,25 @@ def secrets(
         ]
         if unknown := said.secrets.keys() - {key for _, key, _, _ in todo}:
             raise CommandError(f"no file has a secret {min(unknown)}")
+        changed: dict[str, Path] = {}
         parameters = boto3.Session(region_name=region).client("ssm")
         for service, key, parameter, value in todo:
             if value is None:
                 typer.echo(f"{service.name}: {key}: {parameter} isn't written: give it with --secret {key}=…")
                 continue
-            parameters.put_parameter(
+            written = parameters.put_parameter(
                 Name=parameter,
                 Value=value,
                 Type="SecureString",
                 Overwrite=True,
                 Description=f"Secret {key} of the SpotRelay service {service.name}",
             )
-            typer.echo(f"{service.name}: {key}: written to {parameter}")
+            version = written["Version"]
+            typer.echo(f"{service.name}: {key}: written to {parameter}, version {version}")
+            if version > 1:
+                changed.setdefault(service.name, service.path)
+        for changed_service, path in changed.items():
+            typer.echo(
+                f"{changed_service}: replicas keep the value that they were deployed with, new ones as well:"
+                f" `spotrelay update {path}` rolls this one out"
+            )

@@ -23,6 +23,8 @@ from spotrelay.cli.options import (
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spotrelay.cli.deploying import Deployer, Limit, Reached
     from spotrelay.cli.telling import Teller
     from spotrelay.operate.assembly import Assembly
@@ -67,7 +69,7 @@ def up(
         plane = deploying.found(where)
         following = deploying.Following(plane, teller, limit, since, _line)
         reached = following.until_done(assembly.services)
-        _end(deployer, assembly, reached, teller, limit)
+        _end(deployer, reached, teller, limit)
         for one in reached:
             if one.why_not:
                 deploying.told("up", one)
@@ -94,24 +96,40 @@ def _line(made: Progress) -> str:
     return f"{made.service} {made.ready}/{made.desired} ready{rolls}{why}"
 
 
-def _end(
-    deployer: Deployer, assembly: Assembly, reached: list[Reached], teller: Teller, limit: Limit
-) -> None:
-    from spotrelay.cli import deploying
+def way_in(outputs: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+    """Where clients reach a service, by its stack's outputs, and what is to be done for it.
+
+    None for a service behind a load balancer that isn't SpotRelay's.
+    """
+    address, endpoint = outputs.get("Address"), outputs.get("Endpoint")
+    if address is None or endpoint is None:
+        return None, ()
+    scheme, _, host = address.partition("://")
+    if host != endpoint:
+        return address, (f"{host} must lead to {endpoint}: by a CNAME or an alias record in your DNS",)
+    if scheme == "https":
+        remark = (
+            "no certificate is for that name, so clients can't verify it: say which name yours is for,"
+            " spotrelay.domain in the service file"
+        )
+        return address, (remark,)
+    return address, ()
+
+
+def _end(deployer: Deployer, reached: list[Reached], teller: Teller, limit: Limit) -> None:
     from spotrelay.core.names import SERVICE_STACK
 
     lines, documents = [], []
     for one in reached:
         made = one.progress
-        name = SERVICE_STACK + made.service
-        stack = deployer.stacks.find(name)
-        host = stack.outputs.get("Endpoint") if stack else None
-        address = f"{deploying.scheme(assembly.template(name))}://{host}" if host else None
+        stack = deployer.stacks.find(SERVICE_STACK + made.service)
+        address, remarks = way_in(stack.outputs) if stack else (None, ())
         if not one.why_not:
             lines.append(
                 f"{made.service} {made.ready}/{made.desired} ready after {duration(one.after_s)}"
                 + (f": {address}" if address else "")
             )
+            lines += (f"  {remark}" for remark in remarks)
         documents.append(
             {
                 "service": made.service,

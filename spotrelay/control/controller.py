@@ -198,14 +198,16 @@ class Controller:
 
         None if it was removed, or if this isn't for us to act on.
         """
-        ports = self._ports
+        ports, spec = self._ports, None
         try:
-            return ports.services.get(service) or ports.store.document(service)
+            spec = ports.services.get(service)
         except UnreadableDocument as error:
             self._reporting.held_back(
                 service, "the last document counts", str(error), "deploy the service again"
             )
-            return ports.store.document(service)
+        except PortError as error:
+            launching.note_failed(ports, "document_unknown", service, error)
+        return spec or ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
         """The replicas, those that are to take over from them while they still serve, and what was to move.
@@ -282,12 +284,14 @@ class Controller:
     ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
+        rows = known(ports.store.load(service), ports.clock.now())
+        holding = Holding(rows.held, override)
         try:
-            rows = known(ports.store.load(service), ports.clock.now())
-            holding = Holding(rows.held, override)
             deployed, is_removed = self._gatherer.deployed(service, rows, holding)
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
+            if rows.is_claimed:
+                ports.store.note_claim(service, is_ours=False)
             return None
         counted = Outcome(ports)
         if deployed and deployed.scaling:

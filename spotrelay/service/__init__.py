@@ -7,6 +7,7 @@ ruamel.yaml, which their asset doesn't have. They read the runtime document inst
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from spotrelay.core.instance_types import InstanceType
@@ -38,6 +39,7 @@ __all__ = [
     "eligible_instance_types",
     "in_region",
     "load",
+    "pinned",
     "user_data",
 ]
 
@@ -48,6 +50,12 @@ def in_region(service: Service, region: str | None) -> Service:
         return service
     wanted = service.requirements.within(region)
     return replace(service, requirements=wanted, instance_types=eligibility.find(wanted).types)
+
+
+def pinned(service: Service, versions: Mapping[str, int]) -> Service:
+    """The service with the versions of its secrets that its instances read, by parameter."""
+    own = {name: versions[name] for name in service.secrets.values() if name in versions}
+    return replace(service, secret_versions=own)
 
 
 def eligible_instance_types(service: Service) -> list[InstanceType]:

@@ -315,7 +315,9 @@ def _secrets(service: Service, region: str) -> str:
         return ""
     text = _SECRETS.format(region=shlex.quote(region))
     for name, parameter in service.secrets.items():
-        text += f"{name}=$(spotrelay_secret {shlex.quote(parameter)}) || exit 1\nexport {name}\n"
+        text += (
+            f"{name}=$(spotrelay_secret {shlex.quote(service.pinned(parameter))}) || exit 1\nexport {name}\n"
+        )
     return text
 
 

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 MAX_SECURITY_GROUPS = 4
 """A network interface takes five by default, and one may be SpotRelay's own."""
 
-MAX_CONDITION_VALUES = 5
-"""Paths and hosts that a listener's rule takes together. Source: "Condition values per rule" in
-https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-limits.html"""
+MAX_CONDITION_VALUES = 3
+MAX_RULE_VALUES = 5
+MAX_WILDCARDS = 5
+"""What a listener's rule takes: paths, or hosts; both together; `*` and `?` in all of them. CreateRule
+refuses more. Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/rule-condition-types.html"""
 
 _ELB = r"^arn:aws[a-z-]*:elasticloadbalancing:[a-z0-9-]+:[0-9]{12}:"
 _IAM = r"^arn:aws[a-z-]*:iam::[0-9]{12}:"
@@ -84,16 +86,21 @@ class ListenerSection(Fields):
 
     @model_validator(mode="after")
     def _has_a_condition(self) -> ListenerSection:
-        count = len(self.paths) + len(self.hosts)
-        if count == 0:
+        values = [*self.paths, *self.hosts]
+        if not values:
             message = "a rule needs a condition: say paths, such as [/chat/*], hosts, or both"
             raise rejected(Finding((), message))
-        if count > MAX_CONDITION_VALUES:
-            message = (
-                f"a rule takes {MAX_CONDITION_VALUES} paths and hosts together, got {count}: remove some,"
-                " or say several with one pattern"
-            )
-            raise rejected(Finding((), message))
+        for what, most, count in (
+            ("paths", MAX_CONDITION_VALUES, len(self.paths)),
+            ("hosts", MAX_CONDITION_VALUES, len(self.hosts)),
+            ("paths and hosts together", MAX_RULE_VALUES, len(values)),
+            ("wildcards", MAX_WILDCARDS, sum(value.count("*") + value.count("?") for value in values)),
+        ):
+            if count > most:
+                message = (
+                    f"a rule takes {most} {what}, got {count}: remove some, or say several with one pattern"
+                )
+                raise rejected(Finding((), message))
         return self
 
 
@@ -126,6 +133,7 @@ TargetGroup = Annotated[str | None, Field(pattern=_ELB + r"targetgroup/[A-Za-z0-
 
 _OF_OUR_BALANCER: Mapping[Location, str] = {
     ("spotrelay", "certificate_arn"): "your load balancer's listener has its certificate",
+    ("spotrelay", "domain"): "your load balancer has its names",
     ("spotrelay", "idle_timeout_seconds"): "your load balancer has its idle time-out",
     ("service", "tls"): "your load balancer's listener has its certificate",
 }
@@ -240,7 +248,7 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
 
 def _permissions(service: Service) -> Sequence[str]:
     """What an instance does with its role."""
-    needed = [f"ssm:GetParameter on {name}" for name in sorted(set(service.secrets.values()))]
+    needed = [f"ssm:GetParameter on {name} and {name}:*" for name in sorted(set(service.secrets.values()))]
     if service.file_mounts or service.workdir is not None or service.scripts_in_bundle:
         needed.append("s3:GetObject on its files (the CDK's bucket, and those of file_mounts)")
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):

@@ -166,6 +166,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         health_check_codes=PROMISED_CODES if promised else ALIVE_CODES,
         load_balancing=section.load_balancing_policy,
         certificate_arn=own.certificate_arn,
+        domain=own.domain,
         drain_s=own.drain_seconds,
         drain_unhurried_s=own.drain_unhurried,
         idle_timeout_s=own.idle_timeout_seconds,

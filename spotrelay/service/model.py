@@ -67,6 +67,8 @@ class Service(ServiceSettings):
     """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's format."""
     certificate_arn: str | None
     """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
+    domain: str | None
+    """By which name clients reach the load balancer; None: by its own."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     capacity_reservations: str | None
@@ -80,6 +82,8 @@ class Service(ServiceSettings):
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
     secret_values: Mapping[str, str] = field(repr=False)
     """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
+    secret_versions: Mapping[str, int] = field(default_factory=dict)
+    """SSM parameter → the version that instances read; of others the latest, at each start."""
     setup: str | None
     run: str
     security_groups: tuple[str, ...] = ()
@@ -108,6 +112,11 @@ class Service(ServiceSettings):
     def is_behind_a_given_balancer(self) -> bool:
         """Whether the load balancer is the user's own."""
         return self.listener is not None or self.target_group is not None
+
+    def pinned(self, parameter: str) -> str:
+        """How an instance asks for a secret's parameter."""
+        version = self.secret_versions.get(parameter)
+        return parameter if version is None else f"{parameter}:{version}"
 
     @property
     def reports_gpus(self) -> bool:

@@ -11,7 +11,7 @@ import gzip
 import io
 import re
 from collections.abc import Collection
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -40,6 +40,9 @@ MAX_BYTES = 16_384
 LONGEST_REGION = "xx-northeast-99"
 """Stands for a region whose name isn't known yet, and is no shorter than any."""
 
+LONGEST_VERSION = 99_999
+"""Stands for a secret's version. Nobody changes one more often."""
+
 _NOT_LITERAL = re.compile(
     r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
 )
@@ -55,10 +58,11 @@ def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE)
 
     Scripts stand there as they are, for people to read, unless that is more than EC2 takes.
     """
-    longest = _yaml(_config(service, LONGEST_REGION, LONGEST_ARCHIVE))
-    is_short = len(longest.encode()) <= MAX_BYTES
-    if is_short and (region, archive) == (LONGEST_REGION, LONGEST_ARCHIVE):
-        return longest
+    longest = _longest(service)
+    text = _yaml(_config(longest, LONGEST_REGION, LONGEST_ARCHIVE))
+    is_short = len(text.encode()) <= MAX_BYTES
+    if is_short and (service, region, archive) == (longest, LONGEST_REGION, LONGEST_ARCHIVE):
+        return text
     config = _config(service, region, archive)
     if not is_short:
         tokens = {region, *astuple(archive)}
@@ -107,8 +111,12 @@ def environment(service: Service) -> dict[str, str]:
 
 
 def size(service: Service) -> int:
-    """Bytes of user data, in the region with the longest name."""
-    return len(user_data(service, LONGEST_REGION).encode())
+    """Bytes of user data, in the region with the longest name, and with a version of each secret."""
+    return len(user_data(_longest(service), LONGEST_REGION).encode())
+
+
+def _longest(service: Service) -> Service:
+    return replace(service, secret_versions=dict.fromkeys(service.secrets.values(), LONGEST_VERSION))
 
 
 def _file(path: str, permissions: str, content: str) -> dict[str, Any]:

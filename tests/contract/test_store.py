@@ -338,6 +338,18 @@ def test_what_is_held_back_comes_back_as_written(store: Store) -> None:
     assert store.load("demo").held == Held()
 
 
+def test_whose_a_service_is_comes_back_as_written(store: Store) -> None:
+    """It is ours until somebody says otherwise; another's document is none of ours."""
+    store.keep_document(SPEC)
+    assert store.load("demo").is_claimed
+    store.note_claim("demo", is_ours=False)
+    assert not store.load("demo").is_claimed
+    assert store.document("demo") is None
+    store.note_claim("demo", is_ours=True)
+    assert store.load("demo").is_claimed
+    assert store.document("demo") == SPEC
+
+
 def test_requests_in_progress_come_back_as_written(store: Store) -> None:
     """Only who reads all of a service sees them; the last look counts, and goes with the service."""
     assert store.load("demo").ongoing is None

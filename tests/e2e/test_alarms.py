@@ -69,3 +69,21 @@ def test_what_must_not_stay_unseen_rings(
         return alarm in heard
 
     stand.eventually(rang, f"the topic's subscribers hear of {alarm}")
+
+
+def test_a_certificate_that_expires_reaches_the_alarms_subscribers(stand: Stand, subscriber: str) -> None:
+    """Through the deployed rule and the topic's policy, with its name and the days that are left."""
+    sqs = stand.operator.session.client("sqs")
+    sqs.purge_queue(QueueUrl=subscriber)
+    arn = "arn:aws:acm:us-east-1:000000000000:certificate/00000000-0000-0000-0000-000000000000"
+    stand.cloud.certificate_expires(arn, "chat.example.com", 17)
+    told: list[str] = []
+
+    def is_told() -> bool:
+        for message in sqs.receive_message(QueueUrl=subscriber).get("Messages", []):
+            said = json.loads(json.loads(message["Body"])["Message"])
+            told.append(said.get("content", {}).get("description", ""))
+        return any(told)
+
+    stand.eventually(is_told, "the topic's subscribers hear of the certificate")
+    assert "The certificate for chat.example.com expires in 17 days." in "".join(told)

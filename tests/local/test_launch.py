@@ -220,6 +220,17 @@ def test_a_quota_refuses_by_ec2s_code(ground: Ground, option: str, code: str, re
     assert sum(pool[f"{option.replace('-', '_')}_in_use"] for pool in state) == 2, "no place is lost"
 
 
+def test_a_quota_that_was_never_changed_has_a_default_alone(ground: Ground) -> None:
+    """Service Quotas doesn't retrieve it; nor Lambda's concurrency, which Lambda tells."""
+    quotas = ground.aws.client("service-quotas")
+    for service, code, default in (("ec2", "L-6B0D517C", PLENTY), ("lambda", "L-B99A9384", 1000)):
+        asked = {"ServiceCode": service, "QuotaCode": code}
+        with pytest.raises(ClientError, match="NoSuchResourceException"):
+            quotas.get_service_quota(**asked)
+        assert quotas.get_aws_default_service_quota(**asked)["Quota"]["Value"] == default
+    assert ground.aws.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
+
+
 def test_a_quota_that_there_isnt(ground: Ground) -> None:
     """AWS's own error, for a code that it doesn't know."""
     with pytest.raises(ClientError, match="NoSuchResourceException"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from lab.local.metrics import Datum, alarm_state, embedded_metrics
+from lab.local.metrics import LATE_S, Datum, alarm_state, embedded_metrics
 from tests.local.conftest import PATIENCE_S, Aws, eventually
 
 
@@ -76,7 +78,7 @@ def test_alarm_state(alarm: dict[str, object], periods: list[float | None], stat
 
 @pytest.mark.xdist_group("local")
 def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
-    """A message in one queue sets off that queue's alarm and leaves another queue's alone."""
+    """A message in one queue sets off that queue's alarm and leaves another's, which was idle, alone."""
     cloudwatch, names = aws.client("cloudwatch"), [f"q-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in names:
         url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -93,7 +95,37 @@ def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
         by_name = {alarm["AlarmName"]: alarm["StateValue"] for alarm in alarms}
         return [by_name[name] for name in names]
 
-    eventually(lambda: states() == ["ALARM", "OK"], "the first queue's alarm, and only that")
+    eventually(lambda: states() == ["ALARM", "INSUFFICIENT_DATA"], "the first queue's alarm, and only that")
+
+
+def measured(aws: Aws, queue_arn: str, metric: str) -> list[float]:
+    """What SQS has said of a queue, by the minute."""
+    found = aws.client("cloudwatch").get_metric_statistics(
+        Namespace="AWS/SQS", MetricName=metric, StartTime=0, EndTime=4_000_000_000, Period=60,
+        Dimensions=[{"Name": "QueueName", "Value": queue_arn.rpartition(":")[2]}], Statistics=["Maximum"],
+    )["Datapoints"]  # fmt: skip
+    return [point["Maximum"] for point in found]
+
+
+@pytest.mark.xdist_group("local")
+def test_a_queue_that_was_idle_is_measured_late(aws: Aws) -> None:
+    """A queue that nobody used has no metrics, and none for a while once it has a message.
+
+    SQS's quarter of an hour is compressed as schedules are. What was received three times has no age.
+    """
+    (url, arn), (other_url, other) = aws.queue(), aws.queue()
+    for queue in (url, other_url):
+        aws.sqs.send_message(QueueUrl=queue, MessageBody="x")
+    sent_at = time.monotonic()
+    for _ in range(3):
+        aws.sqs.receive_message(QueueUrl=other_url, VisibilityTimeout=0)
+    visible, age = "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"
+    eventually(lambda: measured(aws, arn, visible) and measured(aws, other, visible), "they are measured")
+    took_s = time.monotonic() - sent_at
+    assert took_s >= LATE_S / 60
+    assert {*measured(aws, arn, visible), *measured(aws, other, visible)} == {1.0}
+    assert max(measured(aws, arn, age)) >= LATE_S / 60
+    assert set(measured(aws, other, age)) == {0.0}
 
 
 @pytest.mark.xdist_group("local")
@@ -190,6 +222,48 @@ def test_an_alarm_reaches_a_topic_by_its_policy_only(
     eventually(rings, "the alarm rings")
     # The alarm's own actions come before anybody can see its state.
     assert bool(aws.sqs.receive_message(QueueUrl=url).get("Messages")) == arrives
+
+
+@pytest.mark.xdist_group("local")
+@pytest.mark.parametrize(
+    ("condition", "arrives"),
+    [
+        ({}, True),
+        ({"Condition": {"StringEquals": {"aws:SourceAccount": "000000000000"}}}, False),
+        ({"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:events:*:000000000000:rule/*"}}}, False),
+        (None, False),
+    ],
+    ids=["without a condition", "for an account", "for a rule", "the policy that every topic has"],
+)
+def test_an_event_reaches_a_topic_by_a_statement_without_conditions(
+    aws: Aws, condition: dict[str, object] | None, arrives: bool
+) -> None:
+    """EventBridge tells SNS nothing of the rule: a condition on it never holds, and the event is lost."""
+    sns, events, name = aws.client("sns"), aws.client("events"), f"t-{uuid.uuid4().hex[:8]}"
+    topic = sns.create_topic(Name=name)["TopicArn"]
+    if condition is not None:
+        said = {
+            "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sns:Publish",
+            "Resource": topic, **condition,
+        }  # fmt: skip
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
+        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
+    url, queue = aws.queue("sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    # What comes later shows that the topic's turn is over.
+    seen, seen_queue = aws.queue("events.amazonaws.com")
+    events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.acm"]}))
+    events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": topic}, {"Id": "2", "Arn": seen_queue}])
+    aws.local.certificate_expires("arn:aws:acm:us-east-1:000000000000:certificate/1", "example.com", 31)
+
+    def receive(at: str) -> list[Any]:
+        return list(aws.sqs.receive_message(QueueUrl=at).get("Messages", []))
+
+    (message,) = eventually(lambda: receive(seen), "the rule's other target gets it")
+    event = json.loads(message["Body"])
+    assert (event["source"], event["detail-type"]) == ("aws.acm", "ACM Certificate Approaching Expiration")
+    assert event["detail"] == {"DaysToExpiry": 31, "CommonName": "example.com"}
+    assert bool(receive(url)) == arrives
 
 
 @pytest.mark.xdist_group("local")

@@ -6,11 +6,18 @@ import http.client
 import json
 import uuid
 from collections.abc import Callable
+from ssl import SSLCertVerificationError
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.cloudformation import CONSTRAINED_ZONE
+from spotrelay.aws.clients import Clients
+from spotrelay.operate.stack_remedies import remedy
+from spotrelay.operate.stacks import Stacks
+from tests.certificates import SelfSigned
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -55,7 +62,11 @@ class Stack:
         return str(next(e["ResourceStatusReason"] for e in events if e["ResourceStatus"].endswith("_FAILED")))
 
     def _deploy(self, action: Callable[..., object], resources: Resources) -> str:
-        action(StackName=self.name, TemplateBody=json.dumps({"Resources": resources}))
+        action(
+            StackName=self.name,
+            TemplateBody=json.dumps({"Resources": resources}),
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
 
         def status() -> str:
             stacks = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
@@ -307,6 +318,81 @@ def test_a_load_balancer_asks_for_a_key_that_its_stack_made(ground: Ground) -> N
     )
 
 
+def secure_listener(certificate: str, port: int = 443) -> dict[str, Any]:
+    """A listener for HTTPS as a resource."""
+    return {
+        "Type": "AWS::ElasticLoadBalancingV2::Listener",
+        "Properties": {
+            "LoadBalancerArn": {"Ref": "Balancer"}, "Port": port, "Protocol": "HTTPS",
+            "Certificates": [{"CertificateArn": certificate}],
+            "DefaultActions": [{"Type": "forward", "TargetGroupArn": {"Ref": "Group"}}],
+        },
+    }  # fmt: skip
+
+
+def test_a_load_balancer_serves_https_with_its_listeners_certificate(ground: Ground) -> None:
+    """By the certificate's domain, and not by its own name; a new certificate counts from then on.
+
+    At port 80 there is that listener's own answer.
+    """
+    name, domain = f"lb-{uuid.uuid4().hex[:8]}", "llm.example.com"
+    signed = SelfSigned.of(domain)
+    acm = ground.aws.client("acm")
+    arn = acm.import_certificate(Certificate=signed.certificate, PrivateKey=signed.key)["CertificateArn"]
+    balancer = {
+        "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
+        "Properties": {"Name": name, "Subnets": list(ground.subnets)},
+    }
+    refusal = {"StatusCode": "403", "ContentType": "application/json", "MessageBody": "{}"}
+    plain = {
+        "Type": "AWS::ElasticLoadBalancingV2::Listener",
+        "Properties": {
+            "LoadBalancerArn": {"Ref": "Balancer"}, "Port": 80, "Protocol": "HTTP",
+            "DefaultActions": [{"Type": "fixed-response", "FixedResponseConfig": refusal}],
+        },
+    }  # fmt: skip
+    resources = {"Group": target_group(ground), "Balancer": balancer, "Plain": plain}
+    stack = Stack(ground.aws)
+    assert stack.create({**resources, "Https": secure_listener(arn)}) == "CREATE_COMPLETE"
+    port = eventually(lambda: ground.aws.local.https_port(name), "it listens for HTTPS")
+    (instance_id,) = ground.running(1)
+    group = stack.physical_id("Group")
+    ground.aws.elb.register_targets(TargetGroupArn=group, Targets=[{"Id": instance_id}])
+    eventually(lambda: signed.ask(port, domain)[0] == 200, "it forwards")
+    with pytest.raises(SSLCertVerificationError, match="Hostname mismatch"):
+        signed.ask(port, f"{name}-0123456789.us-east-1.elb.amazonaws.com")
+    connection = http.client.HTTPConnection(ground.aws.endpoint.removeprefix("http://"))
+    connection.request("POST", f"/_alb/{name}/", body="{}")
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert ground.aws.local.counters(name)["HTTPCode_ELB_4XX_Count"] == 1, "what is refused is no 5xx"
+    another = SelfSigned.of(domain)
+    acm.import_certificate(CertificateArn=arn, Certificate=another.certificate, PrivateKey=another.key)
+
+    def is_shown() -> bool:
+        try:
+            return another.ask(port, domain)[0] == 200
+        except SSLCertVerificationError:
+            return False
+
+    eventually(is_shown, "the certificate that was imported again is shown")
+
+
+@pytest.mark.parametrize("certificates", [[], ["arn:aws:acm:us-east-1:000000000000:certificate/none"]])
+def test_a_listener_for_https_needs_a_certificate(ground: Ground, certificates: list[str]) -> None:
+    """One that exists, or it isn't made."""
+    listener = secure_listener("")
+    listener["Properties"]["Certificates"] = [{"CertificateArn": arn} for arn in certificates]
+    balancer = {
+        "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
+        "Properties": {"Subnets": list(ground.subnets)},
+    }
+    stack = Stack(ground.aws)
+    resources = {"Group": target_group(ground), "Balancer": balancer, "Https": listener}
+    assert stack.create(resources) == "ROLLBACK_COMPLETE"
+    assert "certificate" in stack.reason().lower()
+
+
 def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:
     """Without one in its network it isn't made, as on AWS; with one it has its address."""
     nat = {
@@ -328,3 +414,81 @@ def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:
     assert [gateway["State"] for gateway in found] == ["available"]
     another.remove()
     assert not ground.aws.ec2.describe_addresses()["Addresses"]
+
+
+@pytest.mark.parametrize("lacking", ["NAT gateways", "functions", "load balancers"])
+def test_a_zone_may_lack_something(ground: Ground, lacking: str) -> None:
+    """What AWS doesn't offer there fails its stack, in words of which `up` makes a remedy."""
+    subnet = ground.aws.ec2.create_subnet(
+        VpcId=ground.vpc, CidrBlock="10.0.250.0/24", AvailabilityZone=CONSTRAINED_ZONE
+    )["Subnet"]["SubnetId"]
+    function = {
+        "Code": {"ZipFile": "def handler(*_): pass"}, "Handler": "index.handler", "Runtime": "python3.13",
+        "Role": "arn:aws:iam::000000000000:role/none",
+        "VpcConfig": {"SubnetIds": [ground.subnets[0], subnet]},
+    }  # fmt: skip
+    refused = {
+        "NAT gateways": ("AWS::EC2::NatGateway", {"SubnetId": subnet, "AllocationId": "eipalloc-1"}),
+        "functions": ("AWS::Lambda::Function", function),
+        "load balancers": (
+            "AWS::ElasticLoadBalancingV2::LoadBalancer",
+            {"Name": f"lb-{uuid.uuid4().hex[:8]}", "Subnets": [ground.subnets[0], subnet]},
+        ),
+    }
+    type_, properties = refused[lacking]
+    stack = Stack(ground.aws)
+    assert stack.create({"There": {"Type": type_, "Properties": properties}}) == "ROLLBACK_COMPLETE"
+    assert "name the zones, -c zones=" in remedy(stack.reason(), "us-east-1")
+
+
+def test_a_deletion_that_failed_is_told_from_the_one_before(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What something needs that couldn't be deleted stays; a second deletion has failures of its own only."""
+    for setting, value in {
+        "AWS_ENDPOINT_URL": ground.aws.endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(setting, value)
+    stacks = Stacks(Clients(boto3.Session(region_name="us-east-1")))
+    ssm, iam = ground.aws.client("ssm"), ground.aws.client("iam")
+    user, name = f"user-{uuid.uuid4().hex[:8]}", f"/{uuid.uuid4().hex[:8]}"
+    stack = Stack(ground.aws)
+    resources: Resources = {
+        "Needed": parameter(name),
+        "Free": parameter(f"{name}-free"),
+        "User": {"Type": "AWS::IAM::User", "Properties": {"UserName": user}, "DependsOn": "Needed"},
+    }
+    assert stack.create(resources) == "CREATE_COMPLETE"
+    key = iam.create_access_key(UserName=user)["AccessKey"]["AccessKeyId"]
+    found = stacks.find(stack.name)
+    assert found is not None
+    events = []
+    for _ in range(2):
+        events.append(stacks.delete(found))
+        failures = eventually(lambda: stacks.failures(found, events[-1]), "it has failed")
+        assert [failure.partition(":")[0] for failure in failures] == ["User"]
+        assert ssm.get_parameters(Names=[name, f"{name}-free"])["InvalidParameters"] == [f"{name}-free"]
+    iam.delete_access_key(UserName=user, AccessKeyId=key)
+    last = stacks.delete(found)
+    eventually(lambda: (now := stacks.find(found.id)) and now.is_gone, "it is gone")
+    assert stacks.failures(found, last) == []
+    assert stacks.failures(found, events[0]), "what failed is still told of the deletions before"
+
+
+@pytest.mark.parametrize("what", ["AWS::EC2::EIP", "AWS::EC2::SecurityGroup"])
+def test_what_goes_beyond_a_quota_is_refused(ground: Ground, what: str) -> None:
+    """A sixth address, and a sixty-first rule, fail their stack, in words of which `up` makes a remedy."""
+    rules = [
+        {"CidrIp": f"10.{n}.0.0/16", "IpProtocol": "tcp", "FromPort": 80, "ToPort": 80} for n in range(61)
+    ]
+    group = {"GroupDescription": "test", "VpcId": ground.vpc, "SecurityGroupIngress": rules}
+    resources = (
+        {f"Address{n}": {"Type": what, "Properties": {"Domain": "vpc"}} for n in range(6)}
+        if what.endswith("EIP")
+        else {"Group": {"Type": what, "Properties": group}}
+    )
+    stack = Stack(ground.aws)
+    assert stack.create(resources) == "ROLLBACK_COMPLETE"
+    assert "us-east-1.console.aws.amazon.com/servicequotas" in remedy(stack.reason(), "us-east-1")

@@ -467,6 +467,25 @@ def test_request_arrives_whole() -> None:
     asyncio.run(scenario())
 
 
+def test_headers_with_invalid_names_are_dropped_if_asked() -> None:
+    """A name with an underscore doesn't reach the target of a load balancer that drops such headers."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            here, first, second = await two_healthy(stack)
+            sent = {"x_session": "1", "X-Session-2": "2"}
+            for drops, expected in ((False, {"x_session", "x-session-2"}), (True, {"x-session-2"})):
+                here.configure(front=BalancerConfig(FRONT, GROUP, drops_invalid_headers=drops))
+                async with here.client.get(here.url + "/quick", headers=sent) as response:
+                    assert response.status == 201
+                (headers,) = first.headers + second.headers
+                assert {name for name in headers if "session" in name} == expected
+                first.headers.clear()
+                second.headers.clear()
+
+    asyncio.run(scenario())
+
+
 def test_many_streams() -> None:
     """Fifty streams at once each get all their pieces, in order."""
 

@@ -61,6 +61,18 @@ BAD = {
         bringing(SG, rule("paths: [/a, /b, /c], hosts: [a.b, c.d, e.f]")),
         "spotrelay.listener: a rule takes 5 paths and hosts together, got 6:",
     ),
+    "too many paths": (
+        bringing(SG, rule("paths: [/a, /b, /c, /d]")),
+        "spotrelay.listener: a rule takes 3 paths, got 4: remove some, or say several with one pattern",
+    ),
+    "too many hosts": (
+        bringing(SG, rule("hosts: [a.b, c.d, e.f, g.h]")),
+        "spotrelay.listener: a rule takes 3 hosts, got 4:",
+    ),
+    "too many wildcards": (
+        bringing(SG, rule("paths: [/a/*, /b/?/*, /c/*], hosts: ['*.b', '*.d']")),
+        "spotrelay.listener: a rule takes 5 wildcards, got 6:",
+    ),
     "no path": (
         bringing(SG, rule("paths: [chat]")),
         "spotrelay.listener.paths[0]: expected a list of path patterns, such as [/chat/*], got 'chat'",
@@ -94,6 +106,10 @@ BAD = {
         ),
         "spotrelay.certificate_arn: with spotrelay.target_group, your load balancer's listener has its"
         " certificate: set it there, and remove this",
+    ),
+    "a domain beside a listener": (
+        bringing(SG, rule("paths: [/a]"), "domain: chat.example.com"),
+        "spotrelay.domain: with spotrelay.listener, your load balancer has its names: set it there",
     ),
     "a time-out beside a listener": (
         bringing(SG, rule("paths: [/a]"), service="  idle_timeout_seconds: 120\n"),

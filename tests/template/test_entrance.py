@@ -18,6 +18,9 @@ CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 MAX_CONDITION = 128
 """Characters that a listener rule compares."""
 
+MAX_FIXED_RESPONSE = 1024
+"""Characters of a fixed response's body."""
+
 
 def made(tmp_path: Path, context: dict[str, Any]) -> tuple[Template, str]:
     """The demo service's template, and the warnings that the CDK's command line shows."""
@@ -96,14 +99,15 @@ def test_a_key_in_clear_text_is_warned_of(with_keys: tuple[Template, str], tmp_p
         x["Port"]: x["DefaultActions"][0]["Type"]
         for x in template.all("AWS::ElasticLoadBalancingV2::Listener").values()
     }
-    assert types == {443: "fixed-response", 80: "redirect"}
+    assert types == {443: "fixed-response", 80: "fixed-response"}
+    assert "no certificate is for the load balancer's own name" in warnings
     assert ingress(template) == {(cidr, port) for cidr in EVERYBODY for port in (80, 443)}
 
 
 def test_a_certificate_can_be_added_to_a_service_that_runs(
     with_keys: tuple[Template, str], tmp_path: Path
 ) -> None:
-    """The listener at port 80 stays, and redirects only once the other one forwards, its rule included."""
+    """The listener at port 80 stays, and refuses only once the other one forwards, its rule included."""
     before, _ = with_keys
     context = {"internet_facing": "true", "api_keys": "web,batch", "certificate_arn": CERTIFICATE}
     after, _ = made(tmp_path, context)
@@ -113,3 +117,40 @@ def test_a_certificate_can_be_added_to_a_service_that_runs(
     (https,) = set(after.all(type_)) - {http}
     (rule,) = after.all("AWS::ElasticLoadBalancingV2::ListenerRule")
     assert {https, rule} <= after.comes_after(http)
+
+
+def test_with_a_certificate_clear_text_is_refused(tmp_path: Path) -> None:
+    """At port 80 nothing is forwarded, nor led elsewhere: it says that https is to be used, as JSON."""
+    template, _ = made(tmp_path, {"certificate_arn": CERTIFICATE})
+    (plain,) = (
+        listener
+        for listener in template.all("AWS::ElasticLoadBalancingV2::Listener").values()
+        if listener["Port"] == 80
+    )
+    (action,) = plain["DefaultActions"]
+    assert action["Type"] == "fixed-response"
+    fixed = action["FixedResponseConfig"]
+    assert (fixed["StatusCode"], fixed["ContentType"]) == ("403", "application/json")
+    error = json.loads(fixed["MessageBody"])["error"]
+    assert error["code"] == "https_required"
+    assert "https" in error["message"]
+    assert len(fixed["MessageBody"]) <= MAX_FIXED_RESPONSE
+
+
+def test_the_address_is_the_name_that_the_certificate_is_for(tmp_path: Path) -> None:
+    """The file's domain, with the scheme of the listener; without one the load balancer's own name."""
+    file = tmp_path / "demo.yaml"
+    text = SERVICE_FILES["demo"].read_text(encoding="utf-8")
+    file.write_text(
+        text.replace("\nspotrelay:\n", "\nspotrelay:\n  domain: chat.example.com\n"), encoding="utf-8"
+    )
+    for context, expected in (
+        ({}, "http://chat.example.com"),
+        ({"certificate_arn": CERTIFICATE}, "https://chat.example.com"),
+    ):
+        template, warnings = made(tmp_path / expected[:5], {**context, "services": str(file)})
+        assert template.body["Outputs"]["Address"]["Value"] == expected
+        assert "load balancer's own name" not in warnings
+    template, _ = made(tmp_path / "own", {"certificate_arn": CERTIFICATE})
+    (balancer,) = template.all("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert flat(template.body["Outputs"]["Address"]["Value"]) == f"https://<{balancer}.DNSName>"

@@ -10,7 +10,7 @@ import pytest
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template, as_list, flat, ingress
+from tests.template.support import Template, as_list, flat, ingress, warnings_of
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
@@ -115,6 +115,8 @@ def test_envs_come_from_the_command_line_and_a_file(tmp_path: Path) -> None:
         ({"api_keys": "a b"}, "api_keys: expected names for keys, such as web,batch"),
         ({"api_keys": "web,Web"}, "api_keys: web stands there twice"),
         ({"api_keys": "a,b,c,d"}, "api_keys: at most 3, got 4"),
+        ({"secret_versions": "HF_TOKEN=3"}, "such as /spotrelay/chat/HF_TOKEN=3, got 'HF_TOKEN=3'"),
+        ({"secret_versions": "/chat/token=0"}, "secret_versions: expected parameters with their versions"),
         (
             {"certificate_arn": CERTIFICATE, **IN_EU},
             "the certificate is in us-east-1, and this would deploy to eu-west-1",
@@ -130,6 +132,13 @@ def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
     with pytest.raises(SettingsError, match=r"^context ") as caught:
         AppSettings.from_context(context.get)
     assert expected in str(caught.value)
+
+
+def test_versions_of_secrets_are_pinned_by_parameter() -> None:
+    """As many as are named; none by default."""
+    context = {"secret_versions": "/spotrelay/chat/A=3,/own/b=12"}
+    assert AppSettings.from_context(context.get).secret_versions == {"/spotrelay/chat/A": 3, "/own/b": 12}
+    assert AppSettings.from_context({"secret_versions": ""}.get).secret_versions == {}
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +170,14 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
 
 
 def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
-    """The functions' roles name the key that was given."""
-    control_plane = Template.read(synthesize(tmp_path, AppSettings(kms_key_arn=KEY)), CONTROL_PLANE)
+    """The functions' roles name the key that was given; and no condition on templates, if told so."""
+    settings = AppSettings.from_context(
+        {"kms_key_arn": KEY, "template_conditions": "false"}.get  # what `-c` gives
+    )
+    control_plane = Template.read(synthesize(tmp_path, settings), CONTROL_PLANE)
+    assert "ec2:RunInstances" in str(control_plane.policies)
+    assert "ec2:LaunchTemplate" not in str(control_plane.policies)
+    assert "ec2:IsLaunchTemplateResource" not in str(control_plane.policies)
     named = [
         statement["Resource"]
         for policy in control_plane.policies.values()
@@ -184,17 +199,17 @@ def test_a_permissions_boundary_holds_for_every_role(tmp_path: Path) -> None:
     assert {flat(role.get("PermissionsBoundary")) for role in roles} == {boundary}
 
 
-def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:
-    """With a certificate requests are served over TLS only."""
+def test_with_a_certificate_requests_are_served_over_tls_only(chosen: Template) -> None:
+    """Port 80 forwards to nobody."""
     listeners = {x["Port"]: x for x in chosen.all("AWS::ElasticLoadBalancingV2::Listener").values()}
     assert listeners[443]["Protocol"] == "HTTPS"
     assert listeners[443]["Certificates"] == [{"CertificateArn": CERTIFICATE}]
     assert listeners[443]["DefaultActions"][0]["Type"] == "forward"
-    assert listeners[80]["DefaultActions"][0]["Type"] == "redirect"
+    assert listeners[80]["DefaultActions"][0]["Type"] == "fixed-response"
 
 
 def test_a_service_can_be_public(chosen: Template) -> None:
-    """By name, and to those who are named: at both ports, the one for requests and the one that redirects."""
+    """By name, and to those who are named: at both ports, the one for requests and the one that refuses."""
     assert chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internet-facing"
     assert ingress(chosen) == {(c, p) for c in ("203.0.113.0/24", "198.51.100.7/32") for p in (80, 443)}
 
@@ -210,3 +225,25 @@ def test_volumes_can_have_a_key_of_ones_own(chosen: Template) -> None:
     """The key of the context encrypts the instances' volumes."""
     (mapping,) = chosen.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["BlockDeviceMappings"]
     assert mapping["Ebs"]["KmsKeyId"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"certificate_arn": CERTIFICATE, "cidrs": 31}, "31 allowed_cidrs at 2 ports are 62 rules"),
+        ({"cidrs": 61}, "61 allowed_cidrs at 1 ports are 61 rules"),
+        ({"zones": ",".join(f"us-east-1{z}" for z in "abcdef"), "nat_gateways": "6"}, "6 NAT gateways take"),
+        ({"certificate_arn": CERTIFICATE, "cidrs": 30}, ""),
+        ({"zones": ",".join(f"us-east-1{z}" for z in "abcdef"), "nat_gateways": "5"}, ""),
+    ],
+)
+def test_what_most_accounts_cannot_have_is_warned_about(
+    tmp_path: Path, context: dict[str, Any], words: str
+) -> None:
+    """It isn't refused, as both quotas can be raised; and nobody is warned who keeps to them."""
+    cidrs = ",".join(f"10.{n}.0.0/16" for n in range(context.pop("cidrs", 0)))
+    settings = AppSettings.from_context(
+        {"services": str(SERVICE_FILES["demo"]), "allowed_cidrs": cidrs, **context}.get
+    )
+    warnings = warnings_of(synthesize(tmp_path / "out", settings))
+    assert [words in warning for warning in warnings] == [True] * bool(words)

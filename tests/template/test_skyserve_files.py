@@ -35,7 +35,7 @@ Listener = tuple[int, str, str, str | None]
 
 PLAIN_HTTP: frozenset[Listener] = frozenset({(80, "HTTP", "forward", None)})
 HTTPS: frozenset[Listener] = frozenset(
-    {(443, "HTTPS", "forward", CERTIFICATE), (80, "HTTP", "redirect", None)}
+    {(443, "HTTPS", "forward", CERTIFICATE), (80, "HTTP", "fixed-response", None)}
 )
 
 ALIVE = ("/", "200-499")
@@ -443,7 +443,7 @@ def _secrets(template: Template, run: str) -> dict[str, str]:
         if statement["Action"] == "ssm:GetParameter"
         for resource in as_list(statement["Resource"])
     }
-    assert readable == set(fetched.values())
+    assert readable == {name for one in fetched.values() for name in (one, f"{one}:*")}
     return fetched
 
 

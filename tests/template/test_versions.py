@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from spotrelay.service import load
+from spotrelay.service import load, pinned
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.support import Template
+from tests.template.support import Template, flat
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
 
@@ -67,7 +69,9 @@ NEW = {
 }
 
 
-def _launched(directory: Path, change: tuple[str, Any] | None) -> Any:
+def _launched(
+    directory: Path, change: tuple[str, Any] | None, versions: Mapping[str, int] = MappingProxyType({})
+) -> Any:
     """What an instance is made of, and everything else of the stack that CloudFormation would replace."""
     import aws_cdk as cdk  # see conftest
 
@@ -79,11 +83,12 @@ def _launched(directory: Path, change: tuple[str, Any] | None) -> Any:
         for name in way:
             section = section[name]
         section[last] = value
+    directory.mkdir(exist_ok=True)
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
-    ServiceStack(app, "Chosen", service=load(file), settings=settings)
+    ServiceStack(app, "Chosen", service=pinned(load(file), versions), settings=settings)
     app.synth()
     template = Template.read(directory / "out", "Chosen")
     launch = template.only("AWS::EC2::LaunchTemplate")
@@ -110,3 +115,20 @@ def test_what_an_instance_is_made_of_is_a_new_version(what: str, before: Any, tm
     launch, group = _launched(tmp_path, NEW[what])
     assert launch != before[0]
     assert group == before[1]
+
+
+def test_a_changed_secret_is_a_new_version(tmp_path: Path) -> None:
+    """Instances ask for the version that was deployed; of a parameter without one they read the latest."""
+    change = ("secrets", {"KEY": "/chosen/key", "OTHER": "/chosen/other"})
+    of = {
+        version: flat(
+            _launched(tmp_path / str(version), change, versions)[0]["LaunchTemplateData"]["UserData"]
+        )
+        for version, versions in ((0, {}), (3, {"/chosen/key": 3, "/foreign": 9}), (4, {"/chosen/key": 4}))
+    }
+    assert "KEY=$(spotrelay_secret /chosen/key) " in of[0]
+    for version in (3, 4):
+        assert f"KEY=$(spotrelay_secret /chosen/key:{version}) " in of[version]
+        assert "OTHER=$(spotrelay_secret /chosen/other) " in of[version]
+        assert "/foreign" not in of[version]
+    assert len(set(of.values())) == 3

@@ -316,6 +316,8 @@ def test_a_message_of_no_known_kind_does_nothing(bench: Bench, body: str) -> Non
     bench.intake.tick(body)
     assert bench.controller.told == []
     assert bench.set_aside == [body]
+    counts = bench.world.telemetry.counts
+    assert (counts[Metric.TICKS_MALFORMED], counts[Metric.MESSAGES_MALFORMED]) == (1, 0)
     ((_, why),) = bench.dead_letters.letters
     assert 0 < len(why) <= 1000
 

@@ -5,16 +5,25 @@ harsher reading, so that what is safe here is safe there.
 """
 
 from lab.local.balancer.balancer import Balancer
-from lab.local.balancer.config import BalancerConfig, Gate, HealthCheck, TargetGroup
+from lab.local.balancer.config import (
+    BalancerConfig,
+    Certificate,
+    Gate,
+    HealthCheck,
+    SecureListener,
+    TargetGroup,
+)
 from lab.local.balancer.registry import UnknownTargetGroupError
 from lab.local.balancer.target import LoggedRequest
 
 __all__ = [
     "Balancer",
     "BalancerConfig",
+    "Certificate",
     "Gate",
     "HealthCheck",
     "LoggedRequest",
+    "SecureListener",
     "TargetGroup",
     "UnknownTargetGroupError",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab.local.balancer.config import BalancerConfig, TargetGroup
+from lab.local.balancer.config import BalancerConfig, Certificate, TargetGroup
 from lab.local.balancer.registry import Registry
 from lab.local.balancer.relay import (
     Receive,
@@ -76,7 +76,7 @@ class Balancer:
             del self._fronts[name]
         for name, config in wanted.items():
             self._fronts.setdefault(name, _Front(config)).config = config
-        self._registry.configure(target_groups, {c.target_group_arn or "": c.zones for c in wanted.values()})
+        self._registry.configure(target_groups, {c.forwards_to or "": c.zones for c in wanted.values()})
 
     def register(self, target_group_arn: str, targets: Iterable[tuple[str, int | None]]) -> None:
         """Registers instances by ID and port (None: the group's). One that is draining comes back at once.
@@ -126,11 +126,17 @@ class Balancer:
     def target_group(self, load_balancer_name: str) -> str | None:
         """The ARN of the target group that it forwards to, if any."""
         front = self._fronts.get(load_balancer_name)
-        return front.config.target_group_arn if front else None
+        return front.config.forwards_to if front else None
+
+    def certificates(self) -> dict[str, Certificate]:
+        """By load balancer, the certificate of each that has one for HTTPS."""
+        listeners = {name: front.config.https for name, front in self._fronts.items()}
+        return {name: https.certificate for name, https in listeners.items() if https and https.certificate}
 
     async def proxy(self, scope: Scope, receive: Receive, send: Send, load_balancer_name: str) -> None:
         """The data plane: an ASGI application that serves one request on behalf of a load balancer.
 
+        The scope's scheme says which of its listeners the request came to.
         A response that its target breaks off is left unfinished, and the ASGI server then closes the
         connection without the end of the body: the client sees the cut.
         """
@@ -142,9 +148,11 @@ class Balancer:
         body = await read_body(receive)
         if body is None:
             return
-        gate = front.config.gate
+        config = front.config
+        listener = config.https if config.https and scope.get("scheme") == "https" else config
+        gate = listener.gate
         is_shut = gate is not None and not gate.opens_for(scope["headers"])
-        target = None if is_shut else self._registry.choose(front.config.target_group_arn)
+        target = None if is_shut else self._registry.choose(listener.target_group_arn)
         request = LoggedRequest(None if target is None else target.id, time.time())
         front.log.append(request)
         try:
@@ -158,7 +166,7 @@ class Balancer:
                 await send_error(send, request, 502)
             else:
                 origin = f"http://{address}:{target.port}"
-                work = self._relay.forward(scope, body, send, request, origin, front.config.idle_timeout_s)
+                work = self._relay.forward(scope, body, send, request, origin, config)
                 await self._serve(work, target, request, receive, send)
         finally:
             if request.ended is None:
@@ -213,5 +221,6 @@ def _count(counters: Counter[str], request: LoggedRequest) -> None:
     elif request.status == _CLIENT_CLOSED:
         counters["ClientClosed"] += 1
     elif request.status:
-        counters["HTTPCode_ELB_5XX_Count"] += 1
-        counters[f"HTTPCode_ELB_{request.status}_Count"] += 1
+        counters[f"HTTPCode_ELB_{request.status // 100}XX_Count"] += 1
+        if request.status >= 500:
+            counters[f"HTTPCode_ELB_{request.status}_Count"] += 1

@@ -63,10 +63,10 @@ class TargetGroup:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A listener rule on one header, before a default action with a fixed response.
+    """A default action with a fixed response, and perhaps a listener rule on one header before it.
 
     Requests whose header has one of the values are forwarded; as with ELB, case does not count, * and ? are
-    wildcards. All others get the response.
+    wildcards. All others get the response: without values, all.
     """
 
     header: str
@@ -89,10 +89,29 @@ def _fits(wanted: str, value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class BalancerConfig:
-    """A load balancer with one listener, which forwards what passes its gate, if any, to one target group.
+class Certificate:
+    """What a load balancer shows its clients, in PEM: the certificate, the chain behind it, and the key."""
 
-    Without a target group every request gets 503. Targets outside of its `zones` get none; None: all zones.
+    chain: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SecureListener:
+    """A listener for HTTPS; see `BalancerConfig`. None has a certificate that can't be served."""
+
+    target_group_arn: str | None
+    gate: Gate | None = None
+    certificate: Certificate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BalancerConfig:
+    """A load balancer with a listener for HTTP, and perhaps one for HTTPS.
+
+    Each forwards what passes its gate, if any, to one target group. Without a target group every request gets
+    503. Targets outside of its `zones` get none; None: all zones. With `drops_invalid_headers` a target never
+    sees headers whose names have other characters than letters, digits and hyphens.
     """
 
     name: str
@@ -100,3 +119,10 @@ class BalancerConfig:
     idle_timeout_s: float = 60.0
     zones: frozenset[str] | None = None
     gate: Gate | None = None
+    https: SecureListener | None = None
+    drops_invalid_headers: bool = False
+
+    @property
+    def forwards_to(self) -> str | None:
+        """The ARN of the target group that it uses: that of HTTPS, where there is one."""
+        return (self.https and self.https.target_group_arn) or self.target_group_arn

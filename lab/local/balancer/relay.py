@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -11,6 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from lab.local.balancer.config import BalancerConfig
 from lab.local.balancer.target import LoggedRequest
 
 Scope = MutableMapping[str, Any]
@@ -27,6 +29,7 @@ _HOP_BY_HOP = frozenset(
 )
 # The body goes on whole, with its own length; and the ASGI server has dealt with Expect.
 _NOT_FORWARDED = _HOP_BY_HOP | {b"content-length", b"expect"}
+_VALID = re.compile(rb"[-A-Za-z0-9]+")
 _REASONS = {
     502: "Bad Gateway",
     503: "Service Temporarily Unavailable",
@@ -56,22 +59,25 @@ class Relay:
         send: Send,
         request: LoggedRequest,
         origin: str,
-        idle_timeout_s: float,
+        config: BalancerConfig,
     ) -> None:
         """Sends the request to `origin` (http://address:port) and streams the response into `send`.
 
-        A target that can't be reached, or closes before it answers, makes a 502; one that is silent for
-        `idle_timeout_s`, a 504. Nothing is tried twice. If the target breaks off its response, `request.cut`
-        is set and the response stays unfinished. `request.ended` is set once the outcome is decided.
+        A target that can't be reached, or closes before it answers, makes a 502; one that is silent for the
+        load balancer's idle time-out, a 504. Nothing is tried twice. If the target breaks off its response,
+        `request.cut` is set and the response stays unfinished. `request.ended` is set once the outcome is
+        decided.
         """
         try:
             async with self._session.request(
                 scope["method"],
                 URL(origin + _target_of(scope), encoded=True),
                 data=body or None,
-                headers=_request_headers(scope),
+                headers=_request_headers(scope, config),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT_S, sock_read=idle_timeout_s),
+                timeout=aiohttp.ClientTimeout(
+                    sock_connect=_CONNECT_TIMEOUT_S, sock_read=config.idle_timeout_s
+                ),
             ) as response:
                 request.answered, request.status = time.time(), response.status
                 headers = _response_headers(response.raw_headers)
@@ -138,16 +144,18 @@ def _target_of(scope: Scope) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _request_headers(scope: Scope) -> CIMultiDict[str]:
+def _request_headers(scope: Scope, config: BalancerConfig) -> CIMultiDict[str]:
     headers = CIMultiDict(
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in scope["headers"]
-        if name.lower() not in _NOT_FORWARDED
+        if name.lower() not in _NOT_FORWARDED and (_VALID.fullmatch(name) or not config.drops_invalid_headers)
     )
+    scheme = scope.get("scheme", "http")
     client = (scope.get("client") or ("127.0.0.1", 0))[0]
     headers["X-Forwarded-For"] = ", ".join((*headers.popall("X-Forwarded-For", []), client))
-    headers["X-Forwarded-Proto"] = scope.get("scheme", "http")
-    headers["X-Forwarded-Port"] = "80"  # the listener's port, whatever loopback port stands in for it
+    headers["X-Forwarded-Proto"] = scheme
+    # The listener's port, whatever loopback port stands in for it.
+    headers["X-Forwarded-Port"] = "443" if scheme == "https" else "80"
     headers.setdefault("X-Amzn-Trace-Id", f"Root=1-{int(time.time()):08x}-{secrets.token_hex(12)}")
     return headers
 

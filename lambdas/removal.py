@@ -9,15 +9,14 @@ Whatever happens, CloudFormation gets an answer: without one it would wait until
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
+from lambdas.answering import answer
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ LAUNCHED_WITHIN_S = 15.0
 
 MARGIN_S = 30.0
 """Before the function's own time-out it gives up, so that it can still say why."""
-
-ANSWER_WITHIN_S = 10.0
-"""For the upload of the answer: a few hundred bytes to S3."""
 
 MAX_NAMED = 10
 """Instances that a failure names; CloudFormation takes answers of at most 4096 bytes."""
@@ -131,21 +127,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - see above: there is always an answer
         reason = f"Nobody knows whether {service} still has instances: {error!r}. Delete this stack again."
-    _answer(event, f"replicas-of-{service}", reason)
-
-
-def _answer(event: Mapping[str, Any], physical_id: str, reason: str) -> None:
-    """Say how it went, where CloudFormation looks for it. The ID is always the same: another would be a
-    replacement, and the end of the one before."""
-    body = {
-        "Status": "FAILED" if reason else "SUCCESS",
-        "Reason": reason,
-        "PhysicalResourceId": physical_id,
-        **{name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")},
-    }
-    # The URL is signed for a request without a content type.
-    request = urllib.request.Request(  # noqa: S310 - CloudFormation's own
-        event["ResponseURL"], json.dumps(body).encode(), {"Content-Type": ""}, method="PUT"
-    )
-    with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S):  # noqa: S310 - as above
-        pass
+    answer(event, f"replicas-of-{service}", reason)

@@ -15,7 +15,7 @@ from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKi
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
@@ -52,6 +52,7 @@ class MemoryService:
     serving: int = 0
     removal: Removal = field(default_factory=Removal)
     document: ServiceSpec | None = None
+    is_claimed: bool = True
     earlier: dict[int, ServiceSpec] = field(default_factory=dict)
     rollback: Rollback | None = None
     backoff: Backoff = field(default_factory=Backoff)
@@ -121,6 +122,7 @@ class MemoryStore:
             is_whole=True,
             removal=kept.removal,
             document=kept.document,
+            is_claimed=kept.is_claimed,
             earlier=dict(kept.earlier),
             rollback=kept.rollback,
             replicas=replicas,
@@ -137,7 +139,7 @@ class MemoryStore:
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
         kept = self._of(service)
-        return None if kept.removal.told_at else kept.document
+        return kept.document if kept.is_claimed and not kept.removal.told_at else None
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
@@ -145,6 +147,10 @@ class MemoryStore:
         kept.document = spec
         if earlier is not None:
             kept.earlier = dict(earlier)
+
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """See `ports.Store.note_claim`."""
+        self._of(service).is_claimed = is_ours
 
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""
@@ -357,7 +363,10 @@ class MemoryFleet:
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`. An instance takes the room that its offering has."""
         refused = {}
-        for instance_id in dict.fromkeys(instance_ids):
+        asked = list(dict.fromkeys(instance_ids))
+        if any(self._refusal_to_start(self.instances.get(id_)) for id_ in asked):
+            asked = asked[:MAX_STARTS]
+        for instance_id in asked:
             instance = self.instances.get(instance_id)
             if instance is not None and instance.state.is_alive:
                 continue
@@ -373,6 +382,8 @@ class MemoryFleet:
     def _refusal_to_start(self, instance: Instance | None) -> Refusal | None:
         if instance is None:
             return Refusal(RefusalKind.OTHER, "InvalidInstanceID.NotFound", "no such instance", None)
+        if instance.state.is_alive:
+            return None
         if instance.state is not InstanceState.STOPPED:
             return Refusal(RefusalKind.OTHER, "IncorrectInstanceState", f"it is {instance.state}", None)
         if self.capacity.get(instance.offering, 1) == 0:
@@ -541,12 +552,13 @@ class MemoryLoads:
 
 
 class MemoryTicker:
-    """`ports.Ticker`: a list of what was scheduled."""
+    """`ports.Ticker` and `ports.Announcer`: lists of what was sent."""
 
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, datetime | None, float]] = []
         self.leaves: list[tuple[str, float]] = []
         self.overrides: list[tuple[str, Override, float]] = []
+        self.announced: list[tuple[str, Mapping[str, str]]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
@@ -559,6 +571,10 @@ class MemoryTicker:
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
         self.overrides.append((service, override, delay_s))
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """See `ports.Announcer.announce`."""
+        self.announced.append((service, announced))
 
 
 class MemoryDeadLetters:

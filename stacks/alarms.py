@@ -124,17 +124,34 @@ class Alarms(Construct):
             )
         )
 
-    def on_dead_letters(self, id_: str, queue: sqs.Queue, meaning: str) -> None:
-        """Anything in a dead-letter queue."""
-        metric = queue.metric_approximate_number_of_messages_visible(period=MINUTE, statistic="Maximum")
+    def on_dead_letters(
+        self, id_: str, queue: sqs.Queue, meaning: str, *, put_there: Metric | None = None
+    ) -> None:
+        """Anything in a dead-letter queue; `put_there` counts what a function of ours puts there itself.
+
+        Nobody else uses the queue, and SQS measures one that was idle for six hours up to a quarter of an
+        hour late. So what is missing means nothing: only a queue that is seen to be empty ends it.
+        """
+        metric: cloudwatch.IMetric = queue.metric_approximate_number_of_messages_visible(
+            period=MINUTE, statistic="Maximum"
+        )
+        if put_there:
+            metric = cloudwatch.MathExpression(
+                expression="waiting + put",
+                using_metrics={
+                    "waiting": metric,
+                    "put": ours(put_there, METRICS_NO_SERVICE, MINUTE, "Sum"),
+                },
+                period=MINUTE,
+                label="dead letters",
+            )
         # EventBridge says in the attributes why it couldn't deliver.
         command = (
             f"aws sqs receive-message --queue-url {queue.queue_url} --max-number-of-messages 10"
             " --message-attribute-names All"
         )
-        self._add(
-            id_, metric, 1, command, f"{meaning} Read the queue, mend the cause, then redrive or purge it."
-        )
+        text = f"{meaning} Read the queue, mend the cause, then redrive or purge it."
+        self._add(id_, metric, 1, command, text, missing=cloudwatch.TreatMissingData.IGNORE)
 
     def on_waiting(
         self, id_: str, queue: sqs.Queue, longest: Duration, control: ControlFunction, meaning: str
@@ -154,19 +171,34 @@ class Alarms(Construct):
             f"{id_}Errors",
             function.metric_errors(period=MINUTE, statistic="Sum"),
             1,
-            log_search(control.log_group, "ERROR", "Task"),
+            log_search(control.log_group, "ERROR", "timeout"),
             f"{control.name} fails or times out again and again. It is tried again by itself; its log has the"
-            " traceback.",
+            " traceback, or of a time-out platform.report with the status timeout.",
             periods=5,
             of_them=of_minutes,
         )
+        not_run: cloudwatch.IMetric = function.metric_throttles(period=MINUTE, statistic="Sum")
+        why = (
+            "the account's concurrency is used up. Ask for more of Lambda's quota Concurrent executions"
+            " (L-B99A9384): new accounts have 10."
+        )
+        if control.is_chained:
+            not_run = cloudwatch.MathExpression(
+                expression="throttles + dropped",
+                using_metrics={
+                    "throttles": not_run,
+                    "dropped": function.metric("RecursiveInvocationsDropped", period=MINUTE, statistic="Sum"),
+                },
+                period=MINUTE,
+                label="invocations that Lambda refused",
+            )
+            why += " Or Lambda took its own messages for a loop: its recursion setting must be Allow."
         self._add(
             f"{id_}Throttles",
-            function.metric_throttles(period=MINUTE, statistic="Sum"),
+            not_run,
             1,
             "aws lambda get-account-settings",
-            f"{control.name} was not let run: the account's concurrency is used up. Ask for more of Lambda's"
-            " quota Concurrent executions (L-B99A9384): new accounts have 10.",
+            f"{control.name} was not let run: {why}",
         )
 
     def on_metric(

@@ -97,6 +97,14 @@ TICK_BATCH = 1
 TICK_CONCURRENCY = 5
 """Services at the same time; each service's own lease keeps its ticks apart."""
 
+LEAVE_VISIBILITY = TICK_TIMEOUT
+"""The least that Lambda takes. A warned replica that didn't leave has no more than seconds left, and a tick
+that finds it takes it out, too."""
+
+LEAVE_CONCURRENCY = 3
+"""Beside the ticks, of which each may wait half a minute for a replica that doesn't answer. A leave asks no
+replica and launches nothing: it takes the time of a few calls to AWS."""
+
 TICK_MEMORY_MIB = 512
 """Called every minute, it stays warm; there is no hurry, and memory is what it is billed by."""
 
@@ -115,12 +123,17 @@ WIDGET_TIMEOUT = Duration.seconds(30)
 WIDGET_MEMORY_MIB = 512
 """Seldom called, it mostly starts cold; it reads a page of rows or two."""
 
-LATE_SIGNAL = Duration.seconds(60)
-"""Half of a warning gone before anybody looked at it."""
+LATE_SIGNAL = Duration.seconds(SIGNAL_VISIBILITY.to_seconds() + SIGNAL_TIMEOUT.to_seconds())
+"""What a batch that failed once takes until it is done with. What fails again is told by other alarms, and
+SQS stops counting its age at the third attempt."""
 
-LATE_TICK = Duration.minutes(30)
+LATE_LEAVE = Duration.minutes(10)
+"""None that is taken up gets older: it is sent two minutes ahead at most, and if it fails it comes four
+times more, after a minute each."""
+
+LATE_TICK = Duration.minutes(45)
 """No tick that is taken up gets older: it is announced for 15 minutes ahead at most, and if it fails it comes
-twice more, after six minutes each. Older ones mean that ticks come faster than they are run."""
+four times more, after six minutes each. Older ones mean that ticks come faster than they are run."""
 
 
 class ControlPlaneStack(Stack):
@@ -133,6 +146,13 @@ class ControlPlaneStack(Stack):
             self, "Signals", function_timeout=SIGNAL_TIMEOUT, visibility=SIGNAL_VISIBILITY
         )
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
+        leaves = FunctionQueue(
+            self,
+            "Leaves",
+            function_timeout=TICK_TIMEOUT,
+            visibility=LEAVE_VISIBILITY,
+            dead_letters=ticks.dead_letters,
+        )
         undelivered = self._route_events(signals.queue, ticks.queue)
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
@@ -144,16 +164,19 @@ class ControlPlaneStack(Stack):
             account=self.account,
             table_arn=table.table_arn,
             tick_queue_arn=ticks.queue.queue_arn,
+            leave_queue_arn=leaves.queue.queue_arn,
             dead_letter_queue_arns={
                 Function.ON_SIGNAL: signals.dead_letters.queue_arn,
                 Function.RECONCILE: ticks.dead_letters.queue_arn,
                 Function.SURVEY: surveys_failed.queue_arn,
             },
             kms_key_arn=settings.kms_key_arn,
+            template_conditions=settings.template_conditions,
         )
         environment = {
             Env.TABLE: table.table_name,
             Env.TICK_QUEUE_URL: ticks.queue.queue_url,
+            Env.LEAVE_QUEUE_URL: leaves.queue.queue_url,
             Env.SERVICES_PATH: SERVICES_PATH,
             "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
             "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
@@ -189,7 +212,7 @@ class ControlPlaneStack(Stack):
             code=code,
             memory_mib=SURVEY_MEMORY_MIB,
             timeout=SURVEY_TIMEOUT,
-            environment={name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL},
+            environment={n: value for n, value in environment.items() if n != Env.LEAVE_QUEUE_URL},
             place=place,
             dead_letters=surveys_failed,
         )
@@ -230,12 +253,23 @@ class ControlPlaneStack(Stack):
             control.function.node.add_dependency(identity)
         signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)
         ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
+        leaves.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=LEAVE_CONCURRENCY)
 
         self._schedule_surveys(survey.function, undelivered)
 
         alarms = Alarms(self, "Alarms", email=settings.alarm_email)
-        alarms.on_dead_letters("SignalDeadLetters", signals.dead_letters, "A signal could not be handled.")
-        alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
+        alarms.on_dead_letters(
+            "SignalDeadLetters",
+            signals.dead_letters,
+            "A signal could not be handled.",
+            put_there=Metric.MESSAGES_MALFORMED,
+        )
+        alarms.on_dead_letters(
+            "TickDeadLetters",
+            ticks.dead_letters,
+            "A tick failed again and again.",
+            put_there=Metric.TICKS_MALFORMED,
+        )
         alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
         alarms.on_certificates(undelivered)
         alarms.on_waiting(
@@ -245,6 +279,14 @@ class ControlPlaneStack(Stack):
             on_signal,
             "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
             " own alarms say so; else its event source mapping may be disabled.",
+        )
+        alarms.on_waiting(
+            "LateLeaves",
+            leaves.queue,
+            LATE_LEAVE,
+            reconcile,
+            "Leaves wait: warned replicas may stay in rotation until EC2 ends them. If reconcile fails or is"
+            " throttled, its own alarms say so; else its event source mapping may be disabled.",
         )
         alarms.on_waiting(
             "LateTicks",
@@ -293,6 +335,15 @@ class ControlPlaneStack(Stack):
             " and where to ask for how much: quota_short. So does spotrelay validate --account.",
             period=SURVEY_PERIOD,
         )
+        alarms.on_metric(
+            "ImagesGone",
+            Metric.IMAGES_GONE,
+            log_search(survey_log, "image_gone"),
+            "Nothing can be launched from a service's image any more: what is lost isn't replaced. Its owner"
+            " deregistered or disabled it, or shares it no more. The survey log names service, version and"
+            " image: image_gone. spotrelay update --image takes the newest of the service's SSM parameter.",
+            period=SURVEY_PERIOD,
+        )
         # Not among a service's own: what is held back may be that its stack, and all alarms in it, are gone.
         alarms.on_metric(
             "HeldBack",
@@ -327,6 +378,7 @@ class ControlPlaneStack(Stack):
             "TableName": table.table_name,
             "SignalQueueUrl": signals.queue.queue_url,
             "SignalDeadLetterQueueUrl": signals.dead_letters.queue_url,
+            "LeaveQueueUrl": leaves.queue.queue_url,
             "TickQueueUrl": ticks.queue.queue_url,
             "TickDeadLetterQueueUrl": ticks.dead_letters.queue_url,
             "OnSignalFunction": on_signal.function.function_name,

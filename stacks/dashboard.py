@@ -138,6 +138,7 @@ def dashboard(
             Metric.SIGNALS_RECEIVED,
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
+            Metric.TICKS_MALFORMED,
             Metric.FOREIGN_INSTANCES,
             Metric.EVENTS_UNSENT,
             Metric.HELD_BACK,
@@ -149,6 +150,7 @@ def dashboard(
             Metric.SURVEY_UNANSWERED,
             Metric.ALL_ZONES_SCORE_LOW,
             Metric.QUOTAS_SHORT,
+            Metric.IMAGES_GONE,
         ),
     )
     return board

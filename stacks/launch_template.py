@@ -5,7 +5,6 @@ from __future__ import annotations
 from aws_cdk import Aws, CfnMapping, CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
@@ -13,6 +12,7 @@ from spotrelay.core.spec import LaunchTemplate
 from spotrelay.service import Service, user_data
 from stacks.entrance import Entrance
 from stacks.instance_files import Files, archive, statements
+from stacks.kept import Kept
 from stacks.network import Network
 from stacks.prober import ProberFunction
 from stacks.validation import acknowledge
@@ -44,6 +44,7 @@ class InstanceTemplate(Construct):
         network: Network,
         entrance: Entrance,
         prober: ProberFunction | None,
+        kept: Kept,
         kms_key_arn: str | None,
     ) -> None:
         """`kms_key_arn`: what encrypts the volumes; None: the account's default key for EBS."""
@@ -55,7 +56,7 @@ class InstanceTemplate(Construct):
         labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
-        image_id = self._image_id(service)
+        image_id = self._image_id(service, kept)
         text = _user_data(service, Stack.of(self).region, files)
 
         def template(id_: str, reservations: str | None = None) -> ec2.CfnLaunchTemplate:
@@ -107,6 +108,8 @@ class InstanceTemplate(Construct):
             )
 
         self.template = template("Template")
+        self.version = kept.version(self.template)
+        """The number of the version that this deployment makes or keeps."""
         self._on_demand = (
             template("OnDemandTemplate", service.capacity_reservations)
             if service.capacity_reservations
@@ -117,11 +120,6 @@ class InstanceTemplate(Construct):
     def id(self) -> str:
         """The launch template's ID."""
         return self.template.ref
-
-    @property
-    def version(self) -> str:
-        """The number of the version that this deployment makes or keeps."""
-        return self.template.attr_latest_version_number
 
     @property
     def on_demand(self) -> LaunchTemplate | None:
@@ -172,16 +170,13 @@ class InstanceTemplate(Construct):
         )
         return profile.instance_profile_arn
 
-    def _image_id(self, service: Service) -> str:
+    def _image_id(self, service: Service, kept: Kept) -> str:
         if by_region := service.image.by_region:
             images = {region: {"ami": ami} for region, ami in by_region.items()}
             return CfnMapping(self, "Images", mapping=images).find_in_map(Aws.REGION, "ami")
         if not service.image.is_parameter:
             return service.image.reference
-        # CloudFormation looks it up at each deployment: a new image is a new version, and a rollout.
-        return ssm.StringParameter.value_for_typed_string_parameter_v2(
-            self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
-        )
+        return kept.image(service.image.reference)
 
     def _role(self, service: Service, files: Files | None) -> iam.Role:
         role = iam.Role(

@@ -20,6 +20,9 @@ PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 """RFC 1918. Of these, what has a route into the VPC reaches an internal load balancer: the VPC itself, and
 what is peered with it or connected by VPN."""
 
+SECURITY_GROUP_RULES = 60
+"""In each direction, by default: https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"""
+
 EVERYBODY = ("0.0.0.0/0",)
 
 KEY_LENGTH = 48
@@ -175,6 +178,14 @@ class LoadBalancer(Entrance):
 
     def _let_in(self, security_group: ec2.SecurityGroup, settings: AppSettings, ports: list[int]) -> None:
         everybody = settings.internet_facing and not settings.allowed_cidrs
+        rules = len(settings.allowed_cidrs) * len(ports)
+        if rules > SECURITY_GROUP_RULES:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:many-rules",
+                f"{len(settings.allowed_cidrs)} allowed_cidrs at {len(ports)} ports are {rules} rules of a"
+                f" security group, and accounts have {SECURITY_GROUP_RULES} unless they have asked for more:"
+                " name fewer and larger networks, or ask first (Service Quotas, VPC, L-0EA8095F)",
+            )
         for cidr in settings.allowed_cidrs or (EVERYBODY if everybody else PRIVATE):
             for port in ports:
                 security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(port), "clients")

@@ -18,6 +18,10 @@ SUBNET_MASK = 20
 """4,096 addresses: room for a thousand replicas, the most of a service, all in one zone. With `MAX_ZONES` of
 each kind they fill the VPC."""
 
+ADDRESSES = 5
+"""Elastic IP addresses in a region, by default:
+https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -56,16 +60,21 @@ class NetworkStack(Stack):
             scope, id_, description="SpotRelay's network, shared by its services", **stack_options
         )
         self._settings = settings
-        count = len(settings.zones) or zones_of_default(settings.target_region)
-        # By position: naming the region's zones would take a call to AWS at synth.
-        by_position = [Fn.select(index, Fn.get_azs()) for index in range(count)]
+        zones = self.availability_zones
+        if settings.nat_gateways > ADDRESSES:
+            Annotations.of(self).add_warning_v2(
+                "spotrelay:many-addresses",
+                f"{settings.nat_gateways} NAT gateways take as many Elastic IP addresses, and accounts have"
+                f" {ADDRESSES} in a region unless they have asked for more: have fewer, or ask first (Service"
+                " Quotas, EC2, L-0263D0A3)",
+            )
         self._vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(CIDR),
-            availability_zones=list(settings.zones) or by_position,
+            availability_zones=zones,
             # Addresses for zones that are named later: without them the private subnets would move.
-            reserved_azs=MAX_ZONES - count,
+            reserved_azs=MAX_ZONES - len(zones),
             nat_gateways=settings.nat_gateways,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
@@ -101,6 +110,13 @@ class NetworkStack(Stack):
         for subnet in (*self._vpc.public_subnets, *self._private_subnets):
             self.export_value(subnet.subnet_id)
             self.export_value(_zone(subnet))
+
+    @property
+    def availability_zones(self) -> list[str]:
+        """Overrides the CDK's: a VPC asks its stack, which looks an account's zones up if it knows which."""
+        count = zones_of_default(self._settings.target_region)
+        by_position = [Fn.select(index, Fn.get_azs()) for index in range(count)]
+        return list(self._settings.zones) or by_position
 
     @property
     def network(self) -> Network:

@@ -47,9 +47,12 @@ class Place:
     account: str
     table_arn: str
     tick_queue_arn: str
+    leave_queue_arn: str
     dead_letter_queue_arns: Mapping[Function, str]
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
+    template_conditions: bool = True
+    """Whether a launch must carry EC2's condition keys about its template."""
 
     def ec2(self, *kinds: str) -> tuple[str, ...]:
         """Every EC2 resource of these kinds in this account and region; images and snapshots of any owner."""
@@ -62,7 +65,7 @@ class Place:
     @classmethod
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
-        return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+        return cls(partition, region, account, "", "", "", dict.fromkeys(Function, ""))
 
     @classmethod
     def of(cls, stack: Stack, table_arn: str = "") -> Place:
@@ -129,6 +132,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             documents(place),
             service_names(place),
             *_surveying(place),
+            _ticking(place, "have a service's tick know what EC2 announces for its instances"),
             _setting_aside(function, place),
         )
     if function is Function.WIDGET:
@@ -269,11 +273,16 @@ def _state(place: Place) -> tuple[Grant, ...]:
         ),
         documents(place),
         Grant(
-            "have the next tick come in seconds while something is in transition",
+            "have the next tick come in seconds while something is in transition, and somebody look when a"
+            " warned replica must leave",
             ("sqs:SendMessage",),
-            (place.tick_queue_arn,),
+            (place.tick_queue_arn, place.leave_queue_arn),
         ),
     )
+
+
+def _ticking(place: Place, why: str) -> Grant:
+    return Grant(why, ("sqs:SendMessage",), (place.tick_queue_arn,))
 
 
 def documents(place: Place) -> Grant:
@@ -312,13 +321,24 @@ def _routing(place: Place) -> tuple[Grant, ...]:
             (place.arn("elasticloadbalancing", "targetgroup/*"),),
             ONLY_OUR_RESOURCES,
         ),
+        Grant(
+            "see who is in rotation, with which port, and whether a group is gone; AWS offers no narrower"
+            " resource for this read-only call",
+            ("elasticloadbalancing:DescribeTargetHealth",),
+            ("*",),
+        ),
     )
 
 
 def _launching(place: Place) -> tuple[Grant, ...]:
     fleet, run = ("ec2:CreateFleet",), ("ec2:RunInstances",)
     (templates,) = place.ec2("launch-template")
-    from_a_template: Condition = {"ArnLike": {"ec2:LaunchTemplate": templates}}
+    from_a_template: Condition = (
+        {"ArnLike": {"ec2:LaunchTemplate": templates}} if place.template_conditions else {}
+    )
+    as_the_template_says: Condition = (
+        {"Bool": {"ec2:IsLaunchTemplateResource": "true"}} if place.template_conditions else {}
+    )
     return (
         Grant(
             "launch from our launch templates only",
@@ -342,7 +362,7 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             "take image and security groups from the template, never from the request",
             run,
             place.ec2("image", "security-group"),
-            {**from_a_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            {**from_a_template, **as_the_template_says},
         ),
         Grant(
             "what a launch uses or makes besides; it must come from a template, and that must be ours",
@@ -435,11 +455,7 @@ def _observing() -> tuple[Grant, ...]:
     return (
         Grant(
             "see what is there; AWS offers no narrower resource for these read-only calls",
-            (
-                "ec2:DescribeInstances",
-                "ec2:DescribeSpotInstanceRequests",
-                "elasticloadbalancing:DescribeTargetHealth",
-            ),
+            ("ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"),
             ("*",),
         ),
         Grant(
@@ -467,15 +483,19 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
             ),
         ),
         Grant(
-            "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"
-            " these read-only calls",
+            "ask what EC2 offers, at which price, from which image and within which quotas; AWS offers no"
+            " narrower resource for these read-only calls",
             (
                 "ec2:DescribeAvailabilityZones",
+                "ec2:DescribeImages",
+                "ec2:DescribeInstanceStatus",
                 "ec2:DescribeInstanceTypeOfferings",
                 "ec2:DescribeInstanceTypes",
+                "ec2:DescribeLaunchTemplateVersions",
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetAWSDefaultServiceQuota",
                 "servicequotas:GetServiceQuota",
             ),
             ("*",),

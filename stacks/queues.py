@@ -8,8 +8,9 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-MAX_RECEIVE_COUNT = 3
-"""Attempts before a message is set aside: two retries outlive a throttle, and poison needs no more."""
+MAX_RECEIVE_COUNT = 5
+"""Attempts before a message is set aside: AWS's advice, since what Lambda took from the queue and couldn't
+run, because the function was throttled, has been received, too."""
 
 DEAD_LETTER_RETENTION = Duration.days(14)
 """The longest SQS offers: an alarm on Friday evening still has its evidence after the holidays."""
@@ -37,12 +38,21 @@ class FunctionQueue(Construct):
     """A queue whose messages a function takes; what failed `MAX_RECEIVE_COUNT` times is set aside."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, function_timeout: Duration, visibility: Duration | None = None
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        function_timeout: Duration,
+        visibility: Duration | None = None,
+        dead_letters: sqs.Queue | None = None,
     ) -> None:
-        """`visibility`: when a message comes back, if that is other than AWS advises."""
+        """`visibility`: when a message comes back, if that is other than AWS advises.
+
+        `dead_letters` is for a function that has another queue; None: one of its own.
+        """
         super().__init__(scope, id_)
         advised = Duration.seconds(VISIBILITY_FACTOR * int(function_timeout.to_seconds()))
-        self.dead_letters = dead_letter_queue(self, "DeadLetters")
+        self.dead_letters = dead_letters or dead_letter_queue(self, "DeadLetters")
         self.queue = sqs.Queue(
             self,
             "Queue",

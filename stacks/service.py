@@ -12,6 +12,7 @@ from spotrelay.core.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
 from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
 from stacks.given import GivenPermissions
+from stacks.kept import Kept
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
@@ -56,6 +57,7 @@ class ServiceStack(Stack):
             network=network,
             entrance=entrance,
             prober=prober,
+            kept=Kept(self, "Kept", service=service),
             kms_key_arn=settings.kms_key_arn,
         )
         removal = RemovalResource(self, "Removal", service=service)

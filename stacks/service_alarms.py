@@ -255,8 +255,9 @@ class ServiceAlarms(Construct):
                 label="percent of answers that are 5xx",
             ),
             f"of all answers, {ERRORS_PERCENT} % and more were 5xx in {of_them} of {periods} minutes, though"
-            " replicas are ready. 502 and 504: a server broke off or took too long. 503: the balancer had no"
-            " healthy target. 500: the server's own, see the instance's console output.",
+            " replicas are ready. 502 and 504: a server broke off or took too long, or is unhealthy as all"
+            " others are. 503: no target was registered. 500: the server's own, see the instance's console"
+            " output.",
             threshold=ERRORS_PERCENT,
             periods=periods,
             of_them=of_them,

@@ -101,6 +101,9 @@ class AppSettings:
     alarm_email: str | None = None
     kms_key_arn: str | None = None
     """The key that encrypts the instances' volumes; None: the account's default key for EBS."""
+    template_conditions: bool = True
+    """Whether launches are tied to our templates by condition keys, too: AWS documents these for
+    RunInstances, and nowhere for a launch that CreateFleet makes."""
 
     @classmethod
     def from_context(
@@ -149,6 +152,7 @@ class AppSettings:
             access_logs_bucket=_text(context, "access_logs_bucket", r"[a-z0-9.-]{3,63}", "a bucket's name"),
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
             kms_key_arn=_kms_key_arn(context, target_region),
+            template_conditions=_flag(context, "template_conditions", default=True),
         )
 
 

@@ -132,6 +132,7 @@ def _run(program: str, asset: Path, runtime: Path) -> tuple[float, float]:
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "SPOTRELAY_TABLE": "spotrelay",
             "SPOTRELAY_TICK_QUEUE_URL": "https://ticks",
+            "SPOTRELAY_LEAVE_QUEUE_URL": "https://leaves",
             "SPOTRELAY_DEAD_LETTER_QUEUE_URL": "https://dead-letters",
             "SPOTRELAY_SERVICES_PATH": "/spotrelay/services",
         },

@@ -39,7 +39,7 @@ from spotrelay.control.controller import Controller
 from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import CapacityPool, Image, Survey
 from spotrelay.core.ports import Ports
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import HOURS_OF_MONTH, seconds
@@ -52,6 +52,7 @@ from spotrelay.memory import (
     MemoryProber,
     MemoryRouter,
     MemoryServices,
+    MemoryTicker,
 )
 from spotrelay.placement.surveying import Surveying
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
@@ -313,7 +314,9 @@ class DeployedService:
             dict.fromkeys(pools, 0.456789),
             dict.fromkeys(zones, 7),
         )
-        surveying = Surveying(self._services, _Found(found), self._store, self._telemetry, self._clock)
+        surveying = Surveying(
+            self._services, _Found(found), self._store, MemoryTicker(), self._telemetry, self._clock
+        )
         prices = _SpotPrices({pool: [(self._clock.now(), 0.456789)] for pool in pools})
         ledger = Ledger(self._services, self._store, self._days, prices, self._telemetry, self._clock)
 
@@ -382,6 +385,14 @@ class _Found:
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:  # noqa: ARG002
         """See `ports.Surveyor`."""
         return self.survey_
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:  # noqa: ARG002
+        """See `ports.Surveyor`."""
+        return {version: Image("ami-0123456789abcdef0", self.survey_.at) for version in versions}
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:  # noqa: ARG002
+        """See `ports.Surveyor`."""
+        return {}
 
 
 @dataclass(frozen=True)

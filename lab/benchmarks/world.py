@@ -60,6 +60,7 @@ def settings(server: Loopback) -> dict[str, str]:
     return {
         Env.TABLE: TABLE,
         Env.TICK_QUEUE_URL: f"{server.url}/000000000000/ticks",
+        Env.LEAVE_QUEUE_URL: f"{server.url}/000000000000/leaves",
         Env.DEAD_LETTER_QUEUE_URL: f"{server.url}/000000000000/dead-letters",
         Env.SERVICES_PATH: SERVICES_PATH,
         "POWERTOOLS_SERVICE_NAME": "SpotRelay",

@@ -118,9 +118,25 @@ class LocalCloud:
         """Have the next instances end before they run, for EC2's reason `code`."""
         self._call("let_die", code=code, count=count)
 
+    def announce(self, instance_id: str, code: str = "instance-retirement", *, in_s: float = 86_400) -> None:
+        """Have EC2 announce an event for an instance, such as a retirement tomorrow; nothing comes of it."""
+        self._call("announce", instance_id=instance_id, code=code, in_s=in_s)
+
+    def call_off(self, instance_id: str) -> None:
+        """Have EC2 call off what it announced for an instance. It is shown as before, as what is over."""
+        self._call("call_off", instance_id=instance_id)
+
     def lose_image(self, image_id: str) -> None:
         """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
         self._call("lose_image", image_id=image_id)
+
+    def find_image(self, image_id: str) -> None:
+        """Have a lost image be there again."""
+        self._call("find_image", image_id=image_id)
+
+    def publish_image(self, parameter: str, image_id: str) -> None:
+        """Have a public parameter say another image, as AWS's own do every few nights."""
+        self._call("publish_image", parameter=parameter, image_id=image_id)
 
     def calls(self, since: int = 0) -> Rows:
         """AWS calls after call number `since`.
@@ -166,6 +182,14 @@ class LocalCloud:
         A load balancer's minute counts once it has been over for a minute: nobody need wait for that here.
         """
         self._call("age_metrics", by_s=by_s)
+
+    def look_back(self, periods: int) -> None:
+        """Let so many periods before those that an alarm evaluates stand in for periods without data."""
+        self._call("look_back", periods=periods)
+
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
+        return cast("dict[str, int]", self._call("longest_chains"))
 
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
@@ -215,6 +239,10 @@ class LocalCloud:
             answer=answer,
             about=about,
         )
+
+    def show_late(self, unseen_s: float, without_address_s: float) -> None:
+        """Have EC2 not show new instances for so long, and then not their addresses for so long."""
+        self._call("show_late", unseen_s=unseen_s, without_address_s=without_address_s)
 
     def deny(self, action: str, resource: str) -> None:
         """Have a service control policy deny an action on one resource, until `clear_faults`.

@@ -48,6 +48,10 @@ SHUTDOWN_S = 1.0
 STOP_S = 1.0
 """From stopping to stopped: on EC2 up to a minute, in which it can't be started."""
 
+UNSEEN_S, WITHOUT_ADDRESS_S = 0.5, 0.5
+"""How long EC2 doesn't show a new instance, and then not its address, unless told otherwise: moments on EC2
+mostly, and more than a minute where many were launched (aws/aws-parallelcluster#7265)."""
+
 VISIBLE_S = 3600.0
 """How long a terminated instance stays visible: about an hour on EC2."""
 
@@ -126,6 +130,16 @@ class NotPossibleError(ValueError):
     """The control API was asked for something that can't happen; the text says why."""
 
 
+EVENTS = {
+    "instance-reboot": "The instance is scheduled for a reboot",
+    "instance-retirement": "The instance is running on degraded hardware",
+    "instance-stop": "The instance is running on degraded hardware",
+    "system-maintenance": "The host is scheduled for maintenance",
+    "system-reboot": "The host is scheduled for a reboot",
+}
+"""What EC2 announces for instances, and about what it says."""
+
+
 class EmulatedCloud:
     """All instances. Not thread-safe: everything happens on the event loop's thread.
 
@@ -149,6 +163,7 @@ class EmulatedCloud:
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
         self.lost_images: set[str] = set()
+        self.unseen_s, self.without_address_s = UNSEEN_S, WITHOUT_ADDRESS_S
         self.on_terminated: Callable[[LocalInstance], None] = lambda _: None
         self._ministack = ministack
         self._machines = machines
@@ -159,10 +174,23 @@ class EmulatedCloud:
         """The present time."""
         return datetime.now(UTC)
 
+    def publish_image(self, parameter: str, image_id: str) -> None:
+        """A public parameter says another image from now on, as AWS's own do every few nights."""
+        self._ministack.seed_public_parameters({parameter: image_id})
+
     def zone_of(self, instance_id: str) -> str | None:
         """The instance's zone, as long as it is visible."""
         instance = self.instances.get(instance_id)
         return instance.zone if instance else None
+
+    def shown(self) -> list[LocalInstance]:
+        """The instances that EC2 shows already, and still."""
+        since = self.now() - timedelta(seconds=self.unseen_s)
+        return [instance for instance in self.instances.values() if instance.made_at <= since]
+
+    def shows_address(self, instance: LocalInstance) -> bool:
+        """Whether EC2 shows the address that the instance has, too."""
+        return self.now() - instance.made_at >= timedelta(seconds=self.unseen_s + self.without_address_s)
 
     def address_of(self, instance_id: str) -> str | None:
         """Where the instance listens, while it runs."""
@@ -190,6 +218,7 @@ class EmulatedCloud:
             address=self._machines.new_address(),
             launched_at=now,
             reservation_id=reservation_id,
+            made_at=now,
             tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
             is_protected=spec.is_protected and spot is None,
@@ -297,6 +326,33 @@ class EmulatedCloud:
             raise NotPossibleError(f"{instance_id} is on-demand: rebalance is recommended for Spot only")
         detail = {"instance-id": instance_id}
         self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
+
+    def announce(self, instance_id: str, code: str, in_s: float) -> None:
+        """EC2 announces an event of a running instance, which begins in so many seconds; nothing comes of it.
+
+        Raises:
+            NotPossibleError: it doesn't run, or there is no such event.
+        """
+        if code not in EVENTS:
+            raise NotPossibleError(f"no event {code!r}; there are {', '.join(EVENTS)}")
+        begins = (self.now() + timedelta(seconds=in_s)).replace(microsecond=0)
+        self._running(instance_id).events.append(
+            {
+                "InstanceEventId": f"instance-event-{secrets.token_hex(8)}0",
+                "Code": code,
+                "Description": EVENTS[code],
+                "NotBefore": begins,
+            }
+        )
+
+    def call_off(self, instance_id: str) -> None:
+        """EC2 calls off what it announced for an instance, and goes on showing it.
+
+        Raises:
+            NotPossibleError: it doesn't run.
+        """
+        for event in self._running(instance_id).events:
+            event["Description"] = f"[Canceled] {event['Description']}"
 
     def hang(self, instance_id: str) -> None:
         """What runs on the instance answers nothing any more; to EC2 it is as well as ever.

@@ -35,6 +35,7 @@ class Control:
         faults: Faults,
         network: str,
         secure: SecurePorts,
+        chains: Callable[[], Mapping[str, int]],
     ) -> None:
         self._cloud = cloud
         self._balancer = balancer
@@ -50,21 +51,32 @@ class Control:
             "warn_all": self._warn_all,
             "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
             "rebalance": self._rebalance,
+            "announce": lambda arguments: self._cloud.announce(
+                arguments["instance_id"], arguments["code"], float(arguments["in_s"])
+            ),
+            "call_off": lambda arguments: self._cloud.call_off(arguments["instance_id"]),
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
+            "find_image": lambda arguments: self._cloud.lost_images.discard(arguments["image_id"]),
+            "publish_image": lambda arguments: self._cloud.publish_image(
+                arguments["parameter"], arguments["image_id"]
+            ),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "shape": self._shape,
             "network": lambda _: network,
+            "longest_chains": lambda _: chains(),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "https_port": lambda arguments: secure.port(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
+            "look_back": lambda arguments: setattr(metrics, "more_periods", int(arguments["periods"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,
+            "show_late": self._show_late,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
             "set_quota": lambda arguments: self._cloud.quotas.set(
@@ -161,6 +173,10 @@ class Control:
     def _shape(self, arguments: Arguments) -> None:
         shape = Shape(arguments.get("rate_mbit"), float(arguments.get("latency_s", 0)))
         self._cloud.shape(arguments["instance_id"], shape)
+
+    def _show_late(self, arguments: Arguments) -> None:
+        self._cloud.unseen_s = float(arguments["unseen_s"])
+        self._cloud.without_address_s = float(arguments["without_address_s"])
 
     def _inject_fault(self, arguments: Arguments) -> None:
         self._faults.inject(ApiFault(**arguments))

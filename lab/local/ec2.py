@@ -48,7 +48,11 @@ def describe_instances(context: Context) -> Result:
             instance.reservation_id,
             {"ReservationId": instance.reservation_id, "OwnerId": ACCOUNT, "Groups": [], "Instances": []},
         )
-        reservation["Instances"].append(describe(instance))
+        shown_now = describe(instance)
+        if not context.cloud.shows_address(instance):
+            shown_now.pop("PrivateIpAddress", None)
+            shown_now["PrivateDnsName"] = ""
+        reservation["Instances"].append(shown_now)
     return {"Reservations": list(reservations.values()), **more}
 
 
@@ -193,7 +197,7 @@ def describe_spot_instance_requests(context: Context) -> Result:
     """The requests behind our Spot instances, as long as those are visible."""
     context.require("ec2:DescribeSpotInstanceRequests")
     ids = context.params.get("SpotInstanceRequestIds")
-    requests = [(i, i.spot_request) for i in context.cloud.instances.values() if i.spot_request]
+    requests = [(i, i.spot_request) for i in context.cloud.shown() if i.spot_request]
     if ids:
         known = {request.id for _, request in requests}
         for request_id in ids:
@@ -307,7 +311,7 @@ def _select(context: Context) -> list[LocalInstance]:
             "InvalidParameterCombination",
             "The parameter instancesSet cannot be used with the parameter maxResults",
         )
-    instances = _by_ids(context, ids) if ids else list(context.cloud.instances.values())
+    instances = _by_ids(context, ids) if ids else context.cloud.shown()
     filters = context.params.get("Filters", [])
     return [i for i in instances if matches(filters, _attributes(i), i.tags)]
 
@@ -330,6 +334,7 @@ def _attributes(instance: LocalInstance) -> Attributes:
         "vpc-id": lambda: [spec.vpc_id],
         "reservation-id": lambda: [instance.reservation_id],
         "iam-instance-profile.arn": lambda: [spec.instance_profile_arn or ""],
+        "event.code": lambda: [event["Code"] for event in instance.events],
     }
 
 
@@ -358,7 +363,7 @@ def _status(instance: LocalInstance) -> Result:
         "InstanceState": instance.state.api,
         "InstanceStatus": check,
         "SystemStatus": check,
-        "Events": [],
+        "Events": list(instance.events),
     }
 
 
@@ -366,16 +371,17 @@ def _by_ids(context: Context, ids: Iterable[str]) -> list[LocalInstance]:
     """The instances of these IDs.
 
     Raises:
-        AwsError: an ID is malformed or unknown.
+        AwsError: an ID is malformed or unknown, as one is that was launched a moment ago.
     """
     ids = list(ids)
     malformed = [i for i in ids if not _INSTANCE_ID.fullmatch(i)]
     if malformed:
         raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
-    missing = [i for i in ids if i not in context.cloud.instances]
+    shown = {instance.id: instance for instance in context.cloud.shown()}
+    missing = [i for i in ids if i not in shown]
     if missing:
         ending = "s" if len(missing) > 1 else ""
         verb = "do" if ending else "does"
         names = ", ".join(missing)
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID{ending} '{names}' {verb} not exist")
-    return [context.cloud.instances[i] for i in dict.fromkeys(ids)]
+    return [shown[i] for i in dict.fromkeys(ids)]

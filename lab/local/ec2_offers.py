@@ -87,7 +87,11 @@ def describe_spot_price_history(context: Context) -> Result:
 
 
 def get_spot_placement_scores(context: Context) -> Result:
-    """How likely a Spot request succeeds, by region or by zone (as AZ IDs), best first."""
+    """How likely a Spot request succeeds, by region or by zone (as AZ IDs), best first.
+
+    AWS takes so much capacity as the account has used lately, and some more; of how much it says nothing, nor
+    how it refuses more. The strictest that lets a new account ask at all: what runs now, and one.
+    """
     context.require("ec2:GetSpotPlacementScores")
     params = context.params
     types = params.get("InstanceTypes")
@@ -95,6 +99,9 @@ def get_spot_placement_scores(context: Context) -> Result:
         raise AwsError("UnsupportedOperation", "The local cloud scores InstanceTypes, not requirements")
     if params.get("TargetCapacityUnitType", "units") != "units":
         raise AwsError("UnsupportedOperation", "The local cloud scores TargetCapacity in units only")
+    most = 1 + sum(i.is_spot and not i.state.is_over for i in context.cloud.instances.values())
+    if params["TargetCapacity"] > most:
+        raise AwsError("InvalidParameterValue", f"TargetCapacity: at most {most} with your recent Spot usage")
     regions = params.get("RegionNames", [REGION])
     scores: list[Result] = []
     for region in regions:

@@ -35,6 +35,7 @@ from lab.local.http import (
 from lab.local.metadata import PREFIX as METADATA_PREFIX
 from lab.local.metadata import Metadata
 from lab.local.ministack import MiniStack, unknown_service
+from lab.local.request_limits import RequestLimits
 from lab.local.thinning import Answer, thin, thin_json
 from lab.local.wire import AwsError
 from spotrelay.advice.interruptions import BUCKET, KEY
@@ -87,6 +88,7 @@ class Front:
         self._calls = calls
         self._faults = faults
         self._handlers = handlers
+        self._limits = RequestLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
@@ -209,6 +211,7 @@ class Front:
             return None
         if self._ministack.region() != REGION:
             raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
+        self._limits.take(action)
         return handler(Context(self._cloud, self._ministack, request, params, self._faults.is_denied))
 
     async def _pass_on(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -154,6 +154,9 @@ class LaunchSpec:
         }
 
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 @dataclass(slots=True)
 class LocalInstance:
     """One instance, from its launch until it is forgotten."""
@@ -166,6 +169,8 @@ class LocalInstance:
     reservation_id: str
     tags: dict[str, str]
     state: LocalInstanceState = LocalInstanceState.PENDING
+    made_at: datetime = _LONG_AGO
+    """When it was first launched: EC2 shows it some time later."""
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
     ending: Ending | None = None
@@ -179,6 +184,8 @@ class LocalInstance:
     """The capacity reservation that it uses, rather than what the pool has for everybody."""
     shape: Shape = field(default_factory=Shape)
     """How slow its network is."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What EC2 announces for it, as DescribeInstanceStatus shows it, for a week after it is over."""
 
     @property
     def zone(self) -> str:

@@ -18,6 +18,15 @@ from lab.local.suppression import Suppression
 PUBLISH_S = 5.0
 """How often queues and load balancers are measured and alarms looked at. AWS takes a minute or more."""
 
+MORE_PERIODS = 2
+"""How many periods before the evaluated ones stand in for those without data. CloudWatch says only that there
+are some; in its guide's examples there are two."""
+
+IDLE_S, LATE_S = 6 * 3600.0, 900.0
+"""A queue that nobody used for six hours isn't measured, and then up to a quarter of an hour late: here
+always so late. A new one counts as idle
+(https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
+
 ANSWERED = "HTTPCode_Target_"
 """How the metrics begin of what targets answered. They say nothing while there is nothing to say."""
 
@@ -58,11 +67,18 @@ def embedded_metrics(line: str) -> Iterator[Datum]:
 class Metrics:
     """Publishes them until it is cancelled."""
 
-    def __init__(self, ministack: MiniStack, balancer: Balancer, routing: Routing) -> None:
+    def __init__(
+        self, ministack: MiniStack, balancer: Balancer, routing: Routing, *, compressed: float = 1.0
+    ) -> None:
+        """`compressed`: how long a minute of schedules lasts, in minutes."""
         self._ministack = ministack
         self._balancer = balancer
         self._routing = routing
         self._published: dict[tuple[str, str], int] = {}
+        self._idle_s, self._late_s = IDLE_S * compressed, LATE_S * compressed
+        self._used: dict[str, tuple[float, float]] = {}
+        """By queue: since when it has been in use, and when it was last."""
+        self.more_periods = MORE_PERIODS
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
         ministack.replace_alarm_evaluation(self.evaluate)
@@ -81,7 +97,10 @@ class Metrics:
     def publish(self) -> None:
         """Measure once, and evaluate the alarms."""
         with self._ministack.scope():
+            polled, now = self._ministack.polled_queues(), time.time()
             for queue, values in self._ministack.queue_metrics().items():
+                if not self._is_measured(queue, values, queue in polled, now):
+                    continue
                 for name, value in values.items():
                     unit = "Seconds" if "Age" in name else "Count"
                     self._ministack.record_metric("AWS/SQS", name, value, unit, {"QueueName": queue})
@@ -90,6 +109,19 @@ class Metrics:
             for alarm in self._ministack.alarms():
                 self.evaluate(alarm)
             self._suppression.pass_time(time.time())
+
+    def _is_measured(self, queue: str, values: Mapping[str, float], is_polled: bool, now: float) -> bool:
+        """Whether SQS tells anything of a queue: see `IDLE_S`. Who only looks into it isn't noticed here."""
+        since, last = self._used.get(queue, (now, -self._idle_s))
+        if now - last > self._idle_s:
+            since = now
+        if is_polled:
+            since = now - self._late_s
+        if is_polled or any(value for name, value in values.items() if name.startswith("ApproximateNumber")):
+            self._used[queue] = since, now
+        elif now - last > self._idle_s:
+            return False
+        return now - since >= self._late_s
 
     def age(self, by_s: float) -> None:
         """Have all that was measured until now be so much older."""
@@ -107,16 +139,20 @@ class Metrics:
         if alarm.get("Metrics"):
             periods = self._math_periods(alarm, now)
         elif alarm.get("MetricName"):
-            periods = list(self._periods(alarm, int(alarm.get("EvaluationPeriods") or 1), now))
+            periods = list(self._periods(alarm, self._looked_at(alarm), now))
         else:
             return
         state, reason = alarm_state(alarm, periods)
         if state != alarm["StateValue"]:
             self._ministack.set_alarm_state(alarm, state, reason, now)
 
+    def _looked_at(self, alarm: Mapping[str, Any]) -> int:
+        """How many periods are looked at: the evaluated ones, and those that stand in for missing ones."""
+        return int(alarm.get("EvaluationPeriods") or 1) + self.more_periods
+
     def _math_periods(self, alarm: Mapping[str, Any], now: float) -> list[float | None]:
-        """What the alarm's expression makes of each evaluated period of its metrics, newest first."""
-        count = int(alarm.get("EvaluationPeriods") or 1)
+        """What the alarm's expression makes of each period of its metrics, newest first."""
+        count = self._looked_at(alarm)
         series: dict[str, metric_math.Series] = {}
         for query in alarm["Metrics"]:
             if stat := query.get("MetricStat"):

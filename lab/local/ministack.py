@@ -9,8 +9,12 @@ stores, replace some of its functions and add five CloudFormation types. What we
   time of our own;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
+- `lambda_svc._recursive_loop_drop`, `_invoke` and `_xray_trace_id_for_invocation`, `sqs.handle_request` and
+  `_build_send_sys_attrs`: MiniStack counts only direct invocations, and no chain that goes through a queue;
+- `sqs._HANDLERS`, SQS's actions, which lack those of a redrive;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
-- `cloudwatch_logs._append_log_events`, which every log line of a function passes;
+- `cloudwatch_logs._append_log_events`, which every log line of a function passes, and
+  `lambda_svc._emit_lambda_logs`, which writes them as Lambda did years ago; `_compile_filter_pattern`;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `sts.register_session`, by which MiniStack gives functions their roles, and we instances theirs;
@@ -24,7 +28,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
 - `alb._apply_tls_settings`, which asks nobody whether a certificate exists, and `acm._certificates`;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
-  addresses, NAT gateways and composite alarms.
+  addresses, NAT gateways and composite alarms, and of functions `RecursiveLoop`.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ import re
 import secrets
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -45,9 +50,12 @@ from importlib import import_module
 from typing import Any, cast
 
 from lab.local import wire
+from lab.local.cloudformation import keep_what_is_needed, refuse_beyond_quotas, refuse_in_zone
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
-from lab.local.logs import LogPipe
+from lab.local.lineage import HEADER, Chain
+from lab.local.logs import LogPipe, Report, any_term
+from lab.local.redrive import Redrive, RefusedError
 from spotrelay.core.names import TABLE_PARTITION_KEY
 
 SCHEDULER_TICK_S = 0.5
@@ -58,6 +66,9 @@ UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": 
 
 SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
 """Of a composite alarm."""
+
+POISON_RECEIVES = 3
+"""https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html"""
 
 UNKNOWN_REST_SERVICES = ("fis",)
 """Those whose calls are told by method and path, and which are named in the signature only."""
@@ -93,6 +104,8 @@ class MiniStack:
         self._act: Callable[[JsonObject, str, str, str], None] = lambda *_: None
         self._check_math: Callable[[list[JsonObject]], object] = lambda _: None
         self._knows_math = False
+        self._is_strict = False
+        self._chains: Counter[str] = Counter()
         # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
         os.environ.pop("LOG_LEVEL", None)
         self._core = {
@@ -413,6 +426,75 @@ class MiniStack:
 
         functions._run_sqs_batch = ran
 
+    def redrive_dead_letters(self) -> None:
+        """Let SQS move what is in a dead-letter queue back."""
+        queues: Any = self._services["sqs"]
+        redrive = Redrive(lambda: list(queues._queues.values()))
+
+        def of(act: Callable[[JsonObject], JsonObject]) -> Callable[[JsonObject, str], JsonObject]:
+            def acted(request: JsonObject, _url: str) -> JsonObject:
+                try:
+                    return act(request)
+                except RefusedError as refusal:
+                    raise queues._Err(refusal.code, str(refusal)) from refusal
+
+            return acted
+
+        queues._HANDLERS |= {
+            "StartMessageMoveTask": of(redrive.start),
+            "ListMessageMoveTasks": of(redrive.tasks),
+        }
+
+    def count_chains(self) -> None:
+        """Drop an invocation that comes too late in a chain, as Lambda does, whatever way the chain goes.
+
+        What is dropped of a queue stays there, until it has been received too often.
+        """
+        functions: Any = self._services["lambda_svc"]
+        queues: Any = self._services["sqs"]
+        drop, run, invoke = functions._recursive_loop_drop, functions._run_sqs_batch, functions._invoke
+        handle, attributes_of = queues.handle_request, queues._build_send_sys_attrs
+        invoked: ContextVar[Chain | None] = ContextVar("the chain that an invocation is in", default=None)
+        sent: ContextVar[str] = ContextVar("the trace header of a request to SQS", default="")
+
+        def is_dropped(name: str, function: JsonObject, depth: int) -> Any:
+            chain = invoked.get()
+            depth = max(depth, chain.invocations(name) if chain else 0)
+            self._chains[name] = max(self._chains[name], depth)
+            return drop(name, function, depth)
+
+        def ran(
+            mapping: JsonObject, function: JsonObject, event: Any, batch: list[JsonObject], *rest: Any
+        ) -> None:
+            name = str(mapping["FunctionName"])
+            chain = Chain.of(message["sys"].get("AWSTraceHeader") for message in batch)
+            invoked.set(chain.invoking(name))  # the thread is this batch's
+            if is_dropped(name, function, 0) is None:
+                run(mapping, function, event, batch, *rest)
+
+        async def called(name: str, event: Any, headers: Mapping[str, str], *rest: Any, **named: Any) -> Any:
+            invoked.set(Chain.of([headers.get(HEADER)]).invoking(name))
+            return await invoke(name, event, headers, *rest, **named)
+
+        async def handled(method: str, path: str, headers: Mapping[str, str], *rest: Any) -> Any:
+            sent.set(headers.get(HEADER, ""))
+            return await handle(method, path, headers, *rest)
+
+        def attributes(now: float, given: JsonObject) -> JsonObject:
+            header = {"AWSTraceHeader": sent.get()} if sent.get() else {}
+            return {**header, **attributes_of(now, given)}
+
+        def trace(config: JsonObject, header: str | None = None) -> str:
+            return header or (invoked.get() or Chain.of([]).invoking(config["FunctionName"])).header()
+
+        functions._recursive_loop_drop, functions._run_sqs_batch, functions._invoke = is_dropped, ran, called
+        queues.handle_request, queues._build_send_sys_attrs = handled, attributes
+        functions._xray_trace_id_for_invocation = trace
+
+    def longest_chains(self) -> dict[str, int]:
+        """By function: how often it was invoked, or would have been, in the longest chain so far."""
+        return dict(self._chains)
+
     # --- logs, metrics, alarms ---
 
     def keep_whole_logs(self) -> None:
@@ -432,6 +514,38 @@ class MiniStack:
 
         worker._read_stderr = read
         worker._drain_stderr = worker._drain_stderr_bounded = drain
+
+    def write_reports(self) -> None:
+        """Have an invocation's log say what Lambda says of it, in the function's format."""
+        functions: Any = self._services["lambda_svc"]
+        logs: Any = self._services["cloudwatch_logs"]
+        emit, append = functions._emit_lambda_logs, logs._append_log_events
+        whole: ContextVar[list[str]] = ContextVar("an invocation's whole log")
+
+        def emitted(
+            function: JsonObject, request_id: str, said: str, error: bool, took_ms: int, **named: Any
+        ) -> None:
+            config = function.get("config") or function
+            is_json = (config.get("LoggingConfig") or {}).get("LogFormat") == "JSON"
+            version, memory_mib = config.get("Version", "$LATEST"), int(config.get("MemorySize", 128))
+            report = Report(request_id, version, error, took_ms, memory_mib, is_json)
+            token = whole.set(report.lines(said))
+            try:
+                emit(function, request_id, said, error, took_ms, **named)
+            finally:
+                whole.reset(token)
+
+        def appended(stream: JsonObject, events: list[JsonObject]) -> None:
+            lines = whole.get(None)
+            append(stream, events if lines is None else [{**events[0], "message": line} for line in lines])
+
+        functions._emit_lambda_logs, logs._append_log_events = emitted, appended
+
+    def search_any_term(self) -> None:
+        """Let a log's search understand optional terms: MiniStack takes question marks for wildcards."""
+        logs: Any = self._services["cloudwatch_logs"]
+        compiled = logs._compile_filter_pattern
+        logs._compile_filter_pattern = lambda pattern: any_term(pattern) or compiled(pattern)
 
     def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
         """Call `see` with every batch of log lines, in the account and region that wrote them."""
@@ -479,7 +593,9 @@ class MiniStack:
             for queue in sqs._queues.values():
                 sqs._refresh_counts(queue)
                 attributes = queue["attributes"]
-                sent = [float(message["sent_at"]) for message in list(queue["messages"])]
+                # What was received three times goes to the queue's end, and doesn't count any more.
+                waiting = (m for m in list(queue["messages"]) if m["receive_count"] < POISON_RECEIVES)
+                sent = [float(message["sent_at"]) for message in waiting]
                 found[str(queue["name"])] = {
                     "ApproximateNumberOfMessagesVisible": float(attributes["ApproximateNumberOfMessages"]),
                     "ApproximateNumberOfMessagesNotVisible": float(
@@ -488,6 +604,12 @@ class MiniStack:
                     "ApproximateAgeOfOldestMessage": now - min(sent, default=now),
                 }
             return found
+
+    def polled_queues(self) -> set[str]:
+        """The names of the queues that functions are fed from: they are never idle."""
+        mappings = self._services["lambda_svc"]._iter_all_esms()
+        sources = (str(one.get("EventSourceArn", "")) for _, _, one in mappings if one.get("Enabled", True))
+        return {arn.rpartition(":")[2] for arn in sources if ":sqs:" in arn}
 
     def alarms(self) -> list[JsonObject]:
         """Metric alarms, as PutMetricAlarm made them."""
@@ -868,8 +990,16 @@ class MiniStack:
         if not self._knows_math:
             self._knows_math = True
             self._teach_math(provisioners)
+            self._teach_recursion(provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"])
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
+        if not self._is_strict:
+            self._is_strict = True
+            ec2 = self._services["ec2"]
+            refuse_in_zone(provisioners._RESOURCE_HANDLERS, ec2._subnets)
+            refuse_beyond_quotas(provisioners._RESOURCE_HANDLERS, ec2._addresses)
+            cloudformation = import_module("ministack.services.cloudformation")
+            keep_what_is_needed(cloudformation.stacks, cloudformation._stacks)
 
     def _composite_handlers(self) -> dict[str, Callable[..., Any]]:
         cloudwatch: Any = self._services["cloudwatch"]
@@ -913,6 +1043,21 @@ class MiniStack:
             return cast("JsonObject", alarm)
 
         provisioners._cw_metric_alarm_record = recorded
+
+    def _teach_recursion(self, handlers: dict[str, Callable[..., Any]]) -> None:
+        """Let AWS::Lambda::Function take `RecursiveLoop`."""
+        functions: Any = self._services["lambda_svc"]
+        create, update = handlers["create"], handlers["update"]
+
+        def configured(made: tuple[str, JsonObject], properties: JsonObject) -> tuple[str, JsonObject]:
+            wanted = {"RecursiveLoop": properties.get("RecursiveLoop", "Terminate")}
+            status, _, answer = functions._put_function_recursion_config(made[0], wanted)
+            if status != 200:
+                raise ValueError(answer.decode())
+            return made
+
+        handlers["create"] = lambda id_, new, stack: configured(create(id_, new, stack), new)
+        handlers["update"] = lambda name, old, new, *rest: configured(update(name, old, new, *rest), new)
 
     def _address_handlers(self) -> dict[str, Callable[..., Any]]:
         ec2 = self._services["ec2"]
@@ -973,7 +1118,7 @@ class MiniStack:
             }
 
     def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
-        """Public SSM parameters whose values are AMI IDs."""
+        """Public SSM parameters whose values are AMI IDs; one that is there gets another value."""
         self._services["ssm"]._PUBLIC_AMI_PARAMETERS.update(parameters)
 
     def stop(self) -> None:

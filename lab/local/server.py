@@ -21,7 +21,7 @@ import psutil
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from lab.local import catalog, ec2, ec2_offers, price_list, wire
+from lab.local import catalog, ec2, ec2_offers, images, price_list, wire
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog
 from lab.local.cloud import EmulatedCloud, LocalSettings
@@ -115,8 +115,12 @@ async def _run(
     ministack.check_parameter_values(why_refused)
     ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)
+    ministack.redrive_dead_letters()
+    ministack.count_chains()
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
+    ministack.write_reports()
+    ministack.search_any_term()
     ministack.name_leading_keys()
     ministack.name_event_sources()
     ministack.name_resource_accounts()
@@ -136,11 +140,13 @@ async def _run(
     secure = SecurePorts(HOST, balancer, _configured)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)
-    metrics = Metrics(ministack, balancer, routing)
+    metrics = Metrics(ministack, balancer, routing, compressed=options.settings.schedule_s / 60)
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     fault_injection = FaultInjection(cloud, ministack, loop.call_later)
-    control = Control(cloud, balancer, metrics, calls, faults, network.words, secure)
+    control = Control(
+        cloud, balancer, metrics, calls, faults, network.words, secure, ministack.longest_chains
+    )
     front = Front(
         ministack,
         cloud,
@@ -178,6 +184,7 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
+        **images.HANDLERS,
         "CreateFleet": FleetActions().create_fleet,
         "RunInstances": RunActions().run_instances,
     }
@@ -185,7 +192,7 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
         **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
-        ("servicequotas", "GetServiceQuota"): cloud.quotas.get_service_quota,
+        **{("servicequotas", action): handler for action, handler in cloud.quotas.handlers.items()},
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lab.local.catalog import instance_types
-from lab.local.context import Context, Result
+from lab.local.context import Context, Handler, Result
 from lab.local.instances import LocalInstance
 from lab.local.wire import AwsError
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.quotas import CONCURRENCY, Quota, quota_for
 
 PLENTY = 100_000.0
+DEFAULT_CONCURRENCY = 1000.0
+"""Whatever an account may have: new ones may have 10."""
 
 
 class ServiceQuotas:
@@ -56,27 +58,54 @@ class ServiceQuotas:
             " an adjustment to this limit.",
         )
 
-    def get_service_quota(self, context: Context) -> Result:
-        """One of EC2's vCPU quotas, or Lambda's concurrency."""
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By action."""
+        return {
+            "GetServiceQuota": self._get_service_quota,
+            "GetAWSDefaultServiceQuota": self._get_aws_default_service_quota,
+        }
+
+    def _get_service_quota(self, context: Context) -> Result:
+        """One of EC2's vCPU quotas, if its value was ever changed; Lambda's concurrency never is, here."""
         context.require("servicequotas:GetServiceQuota")
-        code = context.params["QuotaCode"]
-        quota = _BY_CODE.get(code)
-        if quota is None or context.params["ServiceCode"] != quota.service:
+        quota = _asked(context)
+        if quota.code not in self._set:
             raise AwsError(
                 "NoSuchResourceException",
-                "The request failed because the specified service or quota does not exist.",
+                "The request failed because the specified quota does not exist or has no applied value.",
             )
-        return {
-            "Quota": {
-                "ServiceCode": quota.service,
-                "QuotaCode": quota.code,
-                "QuotaName": quota.name,
-                "Value": self.value(quota),
-                "Unit": "None",
-                "Adjustable": True,
-                "GlobalQuota": False,
-            }
+        return _shown(quota, self.value(quota))
+
+    def _get_aws_default_service_quota(self, context: Context) -> Result:
+        """What it was before anybody asked for more."""
+        context.require("servicequotas:GetAWSDefaultServiceQuota")
+        quota = _asked(context)
+        return _shown(quota, DEFAULT_CONCURRENCY if quota == CONCURRENCY else PLENTY)
+
+
+def _asked(context: Context) -> Quota:
+    quota = _BY_CODE.get(context.params["QuotaCode"])
+    if quota is None or context.params["ServiceCode"] != quota.service:
+        raise AwsError(
+            "NoSuchResourceException",
+            "The request failed because the specified service or quota does not exist.",
+        )
+    return quota
+
+
+def _shown(quota: Quota, value: float) -> Result:
+    return {
+        "Quota": {
+            "ServiceCode": quota.service,
+            "QuotaCode": quota.code,
+            "QuotaName": quota.name,
+            "Value": value,
+            "Unit": "None",
+            "Adjustable": True,
+            "GlobalQuota": False,
         }
+    }
 
 
 def _vcpus(instance_type: str) -> int:

@@ -19,6 +19,7 @@ class Call(StrEnum):
     COMMIT = "store.commit"
     DOCUMENT = "store.document"
     KEEP_DOCUMENT = "store.keep_document"
+    NOTE_CLAIM = "store.note_claim"
     NOTE_HELD = "store.note_held"
     NOTE_REMOVAL = "store.note_removal"
     NOTE_REQUEST = "store.note_request"

@@ -285,6 +285,7 @@ class SimTicker:
     gate: CallGate
     checker: Checker
     queue: SimQueue
+    leaves: SimQueue
     lag_s: float = 0.0
     """How much later than requested messages become visible."""
 
@@ -302,8 +303,8 @@ class SimTicker:
         body = Tick(service, kind=TickKind.LEAVE).to_json()
 
         def effect() -> None:
-            self.queue.send(body, delay_s)
-            self.checker.leave_checks.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+            self.leaves.send(body, delay_s)
+            self.checker.leave_checks.setdefault(service, []).append(self.leaves.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 

@@ -38,11 +38,12 @@ class QueueSettings:
     timeout_s: float
     visibility_s: float
     concurrency: int = 5
-    max_receives: int = 3
+    max_receives: int = 5
 
 
 SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
 TICKS = QueueSettings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
+LEAVES = QueueSettings("leaves", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=60, concurrency=3)
 
 MAX_SKEW_S = 0.5
 """How wrong a function's clock may be; two of them may be a second apart."""

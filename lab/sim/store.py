@@ -93,6 +93,10 @@ class SimStore:
         """See `ports.Store.keep_document`."""
         self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec, earlier))
 
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """See `ports.Store.note_claim`."""
+        self.gate(Call.NOTE_CLAIM, is_ours, lambda: self.memory.note_claim(service, is_ours=is_ours))
+
     def note_held(self, service: str, held: Held) -> None:
         """See `ports.Store.note_held`."""
         self.gate(Call.NOTE_HELD, held, lambda: self.memory.note_held(service, held))

@@ -28,7 +28,7 @@ from lab.sim.ports import (
     SimTelemetry,
     SimTicker,
 )
-from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
+from lab.sim.queues import LEAVES, SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
 from lab.sim.rules import Rule, final_state, limits, word
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
@@ -124,8 +124,9 @@ class SimWorld:
         self.cloud.end_in_rotation = self.checker.end_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
+        self.leaves = self._queue(LEAVES, self._on_tick)
         self.dead_letters = SimDeadLetters(self.gate)
-        self.ticker = SimTicker(self.gate, self.checker, self.ticks, scenario.tick_lag_s)
+        self.ticker = SimTicker(self.gate, self.checker, self.ticks, self.leaves, scenario.tick_lag_s)
         self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
         self.load_checker = LoadChecker(self.checker, self.loads)
         self.notices = SimNotices(self.gate, self.scheduler)
@@ -293,6 +294,7 @@ class SimWorld:
             and self._last_tick_at < self.scheduler.now
             and self.signals.is_empty
             and self.ticks.is_empty
+            and self.leaves.is_empty
             and not any(self._has_pending_change(i) for i in self.cloud.instances.values())
             and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
         )
@@ -523,7 +525,7 @@ class SimWorld:
                     operators.confirm_removal(self, spec.service)
                 else:
                     self.ticks.send(Tick(spec.service, kind=kind).to_json())
-        for queue in (self.signals, self.ticks):
+        for queue in (self.signals, self.ticks, self.leaves):
             queue.duplicates = 0
         for state in self.cloud.market:
             for option in PurchaseOption:

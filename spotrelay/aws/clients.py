@@ -59,6 +59,15 @@ LAUNCHING = HOT.merge(
     )
 )
 
+STARTING = QUICK.merge(
+    # EC2 answers a lack of capacity with a status of 500, which botocore would repeat twice. Each costs
+    # one of the few StartInstances that an account has, and the answer would be the same.
+    Config(retries={"mode": "standard", "total_max_attempts": 1})
+)
+
+START_S = 7.0
+"""The longest that it takes to ask for a start: its time-outs."""
+
 LAUNCH_S = 45.0
 """The longest that a launch takes: twice its time-outs, and a back-off of a second at most in between."""
 
@@ -145,6 +154,11 @@ class Clients:
         return self._session.client("ec2", config=LAUNCHING)
 
     @cached_property
+    def ec2_starting(self) -> EC2Client:
+        """For StartInstances."""
+        return self._session.client("ec2", config=STARTING)
+
+    @cached_property
     def ec2_surveying(self) -> EC2Client:
         """For what EC2 offers."""
         return self._session.client("ec2", config=SURVEYING)
@@ -163,6 +177,11 @@ class Clients:
     def events(self) -> Any:
         """For events of our own; its types would be one more package for one call."""
         return self._session.client("events", config=TELLING)
+
+    @cached_property
+    def iam(self) -> Any:
+        """For a role of EC2's own; its types would be one more package for one call."""
+        return self._session.client("iam", config=SURVEYING)
 
     @cached_property
     def lambda_(self) -> LambdaClient:

@@ -57,7 +57,7 @@ def intake(
         router=TargetGroupRouter(clients),
         prober=FunctionProber(clients, deadline),
         loads=CloudWatchLoads(clients),
-        ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
+        ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL), setting(env, Env.LEAVE_QUEUE_URL)),
         notices=EventBridgeNotices(clients, deadline),
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,

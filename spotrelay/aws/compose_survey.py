@@ -13,6 +13,7 @@ from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.aws.table import Table
+from spotrelay.aws.ticker import SqsAnnouncer
 from spotrelay.core.names import Env
 from spotrelay.core.ports import Telemetry
 from spotrelay.placement.surveying import Surveying
@@ -30,6 +31,7 @@ def surveying(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | N
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         surveyor=AwsSurveyor(clients, telemetry),
         store=DynamoStore(Table(clients, table)),
+        announcer=SqsAnnouncer(clients, setting(env, Env.TICK_QUEUE_URL)),
         telemetry=telemetry,
         clock=SystemClock(),
     )

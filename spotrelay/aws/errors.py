@@ -30,6 +30,9 @@ TARGET_INVALID = "InvalidTarget"
 """ELBv2 can't take the target: it isn't running, or not in the target group's VPC."""
 
 TARGET_GROUP_NOT_FOUND = "TargetGroupNotFound"
+NO_SUCH_RESOURCE = "NoSuchResourceException"
+"""Service Quotas has no such quota, or no value that was ever applied to it."""
+
 CONDITION_FAILED = "ConditionalCheckFailedException"
 
 _THROTTLED = frozenset(
@@ -40,6 +43,8 @@ _THROTTLED = frozenset(
         "PriorRequestNotComplete",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
+        # Of DescribeSpotInstanceRequests alone: too often for so many.
+        "RequestResourceCountExceeded",
         "RequestThrottled",
         "RequestThrottledException",
         "SlowDown",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import LAUNCH_S, Clients, Deadline
+from spotrelay.aws.clients import LAUNCH_S, START_S, Clients, Deadline
 from spotrelay.aws.errors import (
     INCORRECT_STATE,
     INSTANCE_NOT_FOUND,
@@ -24,7 +24,14 @@ from spotrelay.core.names import (
     TAG_SERVICE,
 )
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.core.ports import (
+    MAX_STARTS,
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    Throttled,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (
@@ -154,10 +161,42 @@ class Ec2Fleet:
         return said
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
-        """See `ports.Fleet.start`."""
-        ec2 = self._clients.ec2
-        denied = _denied(lambda ids: ec2.start_instances(InstanceIds=ids), instance_ids)
-        region = ec2.meta.region_name
+        """See `ports.Fleet.start`.
+
+        Raises:
+            Throttled: also if the invocation may end before the answer is on record. Nothing was asked.
+        """
+        ordered = list(dict.fromkeys(instance_ids))
+        denied = self._start(ordered)
+        if denied is None:
+            return {}
+        if len(ordered) == 1:
+            return self._start_refusals({ordered[0]: denied})
+        # One that can't be started makes EC2 refuse all.
+        answers: dict[str, Denied | None] = {}
+        try:
+            for instance_id in ordered[:MAX_STARTS]:
+                answers[instance_id] = self._start([instance_id])
+        except (Throttled, Unavailable):
+            if not answers:
+                raise
+        return self._start_refusals({id_: d for id_, d in answers.items() if d})
+
+    def _start(self, instance_ids: Sequence[str]) -> Denied | None:
+        """Start all of them; what EC2 says if it starts none."""
+        if not instance_ids:
+            return None
+        if not self._deadline.leaves(START_S + RECORD_S):
+            raise Throttled("not enough time is left in this invocation: the next tick starts it")
+        try:
+            with translated():
+                self._clients.ec2_starting.start_instances(InstanceIds=instance_ids)
+        except Denied as denied:
+            return denied
+        return None
+
+    def _start_refusals(self, denied: Mapping[str, Denied]) -> Mapping[str, Refusal]:
+        region = self._clients.ec2_starting.meta.region_name
         return {id_: _start_refusal(d, region) for id_, d in denied.items() if d.code != INCORRECT_STATE}
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ from spotrelay.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
+    Image,
     PoolMemory,
     PurchaseOption,
     Reading,
@@ -192,6 +193,10 @@ def survey_item(survey: Survey) -> dict[str, Any]:
                 ],
                 "scores": dict(survey.scores),
                 "elsewhere": dict(survey.elsewhere),
+                "images": [
+                    [version, image.id, image.made_at and items.to_text(image.made_at)]
+                    for version, image in survey.images.items()
+                ],
                 "earlier": [[items.to_text(one.at), dict(one.scores)] for one in survey.earlier],
             }
         ),
@@ -211,6 +216,10 @@ def survey_of(item: Values) -> Survey:
         found["scores"],
         found.get("elsewhere", {}),
         tuple(Reading(items.to_time(at), scores) for at, scores in found.get("earlier", ())),
+        {
+            version: Image(id_, made_at and items.to_time(made_at))
+            for version, id_, made_at in found.get("images", ())
+        },
     )
 
 

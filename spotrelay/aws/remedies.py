@@ -43,9 +43,12 @@ def remedy(kind: RefusalKind, code: str, message: str, region: str, offering: Of
             named = _ACTION.search(message)
             allow = f"allow {named['action']}" if named else "allow it"
             which = "; aws sts decode-authorization-message says what it was" if _ENCODED in message else ""
+            # No document says that the launches of a fleet carry the keys that our policies ask for.
+            of_launches = "; if nothing does: -c template_conditions=false, see docs/security.md"
             return (
                 f"{allow} to the functions' roles, in their policies and in whatever else limits them: a"
                 f" service control policy, a permissions boundary{which}"
+                f"{of_launches if named and named['action'] == 'ec2:RunInstances' else ''}"
             )
         case _:
             return "correct the service file, or the image that it names, and deploy the service again"

@@ -79,11 +79,16 @@ class DynamoStore:
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
         item = self._table.get(items.document_key(service))
-        return None if items.removal_of(item).told_at else items.document_of(item)
+        rows = items.rows_of(service, {items.document_key(service): item})
+        return rows.document if rows.is_claimed and not rows.removal.told_at else None
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
         self._table.write(Update(items.document_key(spec.service), items.document_item(spec, earlier)))
+
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """See `ports.Store.note_claim`."""
+        self._table.write(Update(items.document_key(service), items.claim_item(is_ours=is_ours)))
 
     def held(self, service: str) -> Held:
         """`Rows.held`, for who wants nothing else."""

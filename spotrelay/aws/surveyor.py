@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
+from spotrelay.aws import announcements, images
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
@@ -14,7 +16,7 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import Scores
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Survey
+from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Image, Survey
 from spotrelay.core.ports import Denied, PortError, Telemetry
 from spotrelay.core.quotas import Quota, shortages
 from spotrelay.core.requirements import Requirements, find
@@ -33,6 +35,7 @@ class AwsSurveyor:
         monotonic_s: Callable[[], float] = time.monotonic,
         vcpus_of: Callable[[Quota], float] | None = None,
     ) -> None:
+        self._clients = clients
         self._offers = Offers(clients, monotonic_s)
         self._prices = Prices(clients, monotonic_s)
         self._scores = Scores(clients)
@@ -64,6 +67,21 @@ class AwsSurveyor:
             scores=scores,
             elsewhere=elsewhere,
         )
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """See `ports.Surveyor.images`."""
+
+        def ask() -> Mapping[int, Image]:
+            ids = images.of_versions(self._clients, spec.launch_template_id, versions)
+            made = images.made_at(self._clients, set(ids.values()))
+            return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
+
+        return self._asked(spec, "images", ask) or {}
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """See `ports.Surveyor.announced`."""
+        ask = partial(announcements.announced, self._clients)
+        return self._asked(spec, "announced events", ask) or {}
 
     def _pools(
         self, spec: ServiceSpec, eligible: Sequence[tuple[InstanceType, Requirements]]
@@ -132,12 +150,11 @@ class AwsSurveyor:
                 why=f"{len(types)} instance types: with fewer than {LEAST_TYPES} every score is low",
             )
             return {}, {}
-        capacity = max(1, spec.replicas - spec.base_on_demand)
-        regions = self._region_scores(spec, wanted, types, capacity) if len(wanted.regions) > 1 else {}
+        regions = self._region_scores(spec, wanted, types) if len(wanted.regions) > 1 else {}
 
         def ask() -> Mapping[str, int]:
             names = {id_: name for name, id_ in self._offers.zone_ids().items()}
-            scores = self._scores.by_zone(spec.region, types, capacity)
+            scores = self._scores.by_zone(spec.region, types)
             return {names[id_]: score for id_, score in scores.items() if id_ in names}
 
         scores = self._asked(spec, "zone scores", ask)
@@ -149,12 +166,10 @@ class AwsSurveyor:
         return found, {**others, **regions}
 
     def _region_scores(
-        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str], capacity: int
+        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str]
     ) -> Mapping[str, int]:
         """For people: a service runs in one region, and this tells where else it might."""
-        scores = self._asked(
-            spec, "region scores", lambda: self._scores.by_region(wanted.regions, types, capacity)
-        )
+        scores = self._asked(spec, "region scores", lambda: self._scores.by_region(wanted.regions, types))
         if scores:
             self._telemetry.record("region_scores", service=spec.service, scores=dict(scores))
         return scores or {}

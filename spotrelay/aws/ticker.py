@@ -1,8 +1,9 @@
-"""`ports.Ticker` on an SQS queue."""
+"""`ports.Ticker` on two SQS queues: a tick may wait for a replica that is silent, a leave may not."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 
 from spotrelay.aws.clients import Clients
@@ -17,26 +18,39 @@ MAX_DELAY_S = 900
 class SqsTicker:
     """See `ports.Ticker`."""
 
-    def __init__(self, clients: Clients, queue_url: str) -> None:
+    def __init__(self, clients: Clients, tick_queue_url: str, leave_queue_url: str) -> None:
         self._clients = clients
-        self._queue_url = queue_url
+        self._tick_queue_url = tick_queue_url
+        self._leave_queue_url = leave_queue_url
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
-        self._send(Tick(service, due), delay_s)
+        _send(self._clients, self._tick_queue_url, Tick(service, due), delay_s)
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
-        self._send(Tick(service, kind=TickKind.LEAVE), delay_s)
+        _send(self._clients, self._leave_queue_url, Tick(service, kind=TickKind.LEAVE), delay_s)
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
         """See `ports.Ticker.schedule_override`."""
-        self._send(Tick(service, kind=TickKind.OVERRIDE, override=override), delay_s)
+        tick = Tick(service, kind=TickKind.OVERRIDE, override=override)
+        _send(self._clients, self._tick_queue_url, tick, delay_s)
 
-    def _send(self, tick: Tick, delay_s: float) -> None:
-        """Whole seconds, rounded up: who looks too early finds nothing to do."""
-        delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)
-        with translated():
-            self._clients.sqs.send_message(
-                QueueUrl=self._queue_url, MessageBody=tick.to_json(), DelaySeconds=delay
-            )
+
+class SqsAnnouncer:
+    """See `ports.Announcer`."""
+
+    def __init__(self, clients: Clients, tick_queue_url: str) -> None:
+        self._clients = clients
+        self._tick_queue_url = tick_queue_url
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """See `ports.Announcer.announce`."""
+        _send(self._clients, self._tick_queue_url, Tick(service, announced=tuple(sorted(announced.items()))))
+
+
+def _send(clients: Clients, queue_url: str, tick: Tick, delay_s: float = 0) -> None:
+    """Whole seconds, rounded up: who looks too early finds nothing to do."""
+    delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)
+    with translated():
+        clients.sqs.send_message(QueueUrl=queue_url, MessageBody=tick.to_json(), DelaySeconds=delay)

@@ -5,13 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import NO_SUCH_RESOURCE
 from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
-from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
+from spotrelay.core.quotas import (
+    CONCURRENCY,
+    LEAST_CONCURRENCY,
+    Quota,
+    Shortage,
+    services_carried,
+    shortages,
+)
 from spotrelay.service import Service
 from spotrelay.service.check import at_most
+
+PERMISSIONS = (
+    "servicequotas:GetServiceQuota",
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "lambda:GetAccountSettings",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +41,51 @@ class Account:
         Raises:
             CommandError, BotoCoreError: the account can't be asked.
         """
-        vcpus = {type_.name: type_.vcpus for type_ in service.instance_types}
-        found = shortages(at_most(service), vcpus, self._value)
+        found = self._shortages(service)
         return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
 
-    def warnings(self) -> list[str]:
-        """What may be too little for the control plane, one day.
+    def barely_has(self, service: Service) -> list[str]:
+        """A line for each quota that has room for all replicas of the service, and for no replacement beside.
+
+        Raises:
+            CommandError, BotoCoreError: the account can't be asked.
+        """
+        if self._shortages(service):
+            return []
+        return [
+            f"{s.option}, {self.region}: {s.quota} is {s.vcpus:.0f} vCPU, which {service.name} fills: what"
+            " EC2 takes back counts for two minutes more, and its replacement is refused meanwhile;"
+            f" {s.remedy(self.region)}"
+            for s in self._shortages(service, spare=1)
+        ]
+
+    def warnings(self, services: int) -> list[str]:
+        """What may be too little for the control plane, one day, with so many services.
 
         Raises:
             CommandError, BotoCoreError: the account can't be asked.
         """
         value = self._value(CONCURRENCY)
-        if value >= LEAST_CONCURRENCY:
+        carried = services_carried(value)
+        if value >= LEAST_CONCURRENCY and carried >= services:
             return []
         return [
-            f"Lambda, {self.region}: {CONCURRENCY} is {value:.0f}, and in a storm of interruptions the"
-            f" control plane may want {LEAST_CONCURRENCY}; ask for more: {CONCURRENCY.page(self.region)}"
+            f"Lambda, {self.region}: {CONCURRENCY} is {value:.0f}, which carries {carried} services that"
+            " start, lose or drain replicas at the same time; more wait for them. In a storm of interruptions"
+            f" the control plane may want {LEAST_CONCURRENCY}; ask for more: {CONCURRENCY.page(self.region)}"
         ]
+
+    def _shortages(self, service: Service, spare: int = 0) -> list[Shortage]:
+        vcpus = {type_.name: type_.vcpus for type_ in service.instance_types}
+        return shortages(at_most(service), vcpus, self._value, spare=spare)
 
     def _value(self, quota: Quota) -> float:
         try:
             return self._quotas.value(quota)
         except Denied as error:
-            needed = "--account needs the permission servicequotas:GetServiceQuota"
+            if error.code == NO_SUCH_RESOURCE:
+                raise CommandError(f"{self.region} has no quota {quota}: {error}", EXIT_FAILED) from error
+            needed = f"--account needs the permissions {', '.join(PERMISSIONS)}"
             raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
         except PortError as error:
             raise CommandError(

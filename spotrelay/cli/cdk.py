@@ -17,6 +17,7 @@ from typing import Any
 import spotrelay
 from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
 from spotrelay.cli.telling import Teller
+from spotrelay.operate.stack_remedies import remedy
 
 ROOT = Path(spotrelay.__file__).resolve().parents[1]
 """The working copy, if this is one: a wheel has no CDK app."""
@@ -56,6 +57,7 @@ class Cdk:
         if not self._command.exists():
             raise CommandError(f"{self._command} is missing: run make setup in {ROOT}")
         self._profile = profile
+        self._region = region
         self._env = environment(os.environ, region, home)
         self._teller = teller
         self._deadline = deadline
@@ -76,11 +78,15 @@ class Cdk:
                 raise CommandError("\n".join(words), EXIT_BAD_INPUT)
             raise CommandError(f"cdk synth failed: {_last(words)}", EXIT_FAILED)
 
-    def deploy(self, assembly: Path, stacks: Sequence[str]) -> None:
+    def deploy(
+        self, assembly: Path, stacks: Sequence[str], parameters: Mapping[str, str] | None = None
+    ) -> None:
         """Deploy these stacks of it, and no others.
 
+        `parameters`: STACK:NAME → value; every other one keeps the value that it has.
+
         Raises:
-            CommandError: one of them couldn't be deployed, with CloudFormation's words.
+            CommandError: one couldn't be deployed, with CloudFormation's words and what to do about them.
         """
         lines: list[str] = []
 
@@ -92,8 +98,15 @@ class Cdk:
             "deploy", *stacks, "--exclusively", "--app", str(assembly), "--method", "direct",
             "--concurrency", "2", "--require-approval", "never", "--progress", "events",
         ]  # fmt: skip
+        arguments += [
+            w for name, value in (parameters or {}).items() for w in ("--parameters", f"{name}={value}")
+        ]
         if self._run(arguments, told):
-            raise CommandError(f"cdk deploy failed: {why(lines)}", EXIT_FAILED)
+            words = why(lines)
+            what_to_do = remedy(words, self._region)
+            raise CommandError(
+                "\n".join(filter(None, (f"cdk deploy failed: {words}", what_to_do))), EXIT_FAILED
+            )
 
     def _tell(self, line: str) -> None:
         if ended := _ENDED.match(line):

@@ -22,12 +22,14 @@ from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
-from spotrelay.core.ports import Throttled, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
+from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
@@ -42,11 +44,12 @@ LOOK_S = 1.0
 ENDED_READ = 100
 """Ended replicas that a look reads: more than fail in a deployment."""
 
+SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
+"""EC2's own, in whose name it encrypts the disks of Spot instances:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
+
 FILTERED = 50
 """Parameters that one DescribeParameters takes."""
-
-IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
-"""Type of a template's parameter that CloudFormation looks up at each deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ class Deployer:
         self._services = services
         self._scratch = scratch
         self._teller = teller
+        self._limit = limit
         home = scratch / "home"
         home.mkdir()
         self._cdk = Cdk(self.region, where.profile, home, teller, limit.deadline)
@@ -189,27 +193,54 @@ class Deployer:
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
         self._must_be_bootstrapped(assembly)
+        if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
+            self._must_have_spots_role()
+        for name in assembly.stacks:
+            self._must_take_templates(name)
         self._must_leave_others_alone(assembly)
         return assembly
 
-    def deploy(self, assembly: Assembly) -> None:
+    def deploy(self, assembly: Assembly, parameters: Mapping[str, str] | None = None) -> None:
         """Deploy them, the shared ones first. No other service's stack is touched.
+
+        `parameters`: as `Cdk.deploy` has them.
 
         Raises:
             CommandError: CloudFormation refuses, or it takes too long.
         """
         self._teller.say(f"deploying {', '.join(assembly.stacks)} to {self.account}, {self.region}")
-        self._cdk.deploy(assembly.directory, assembly.stacks)
+        self._cdk.deploy(assembly.directory, assembly.stacks, parameters)
 
-    def compared(self, assembly: Assembly, service: str, stack: Stack) -> difference.Difference:
-        """What a deployment would change of a service that is deployed.
+    def compared(
+        self, assembly: Assembly, service: str, stack: Stack, image: str | None = None
+    ) -> difference.Difference:
+        """What a deployment would change of a service that is deployed; `image`: to have from now on.
 
         Raises:
             PortError: AWS can't be asked.
         """
         new = assembly.template(stack.name)
         deployed = self.stacks.template(stack.name) or {}
-        return difference.of_service(service, deployed, new, self._newer_images(new, stack))
+        return difference.of_service(service, deployed, new, image)
+
+    def newer_image(self, service: Service, spec: ServiceSpec) -> str | None:
+        """What the file's SSM parameter says by now, where the deployed version has another image.
+
+        None also where the file names its image itself.
+
+        Raises:
+            PortError: AWS can't be asked.
+        """
+        if not service.image.is_parameter:
+            return None
+        with translated():
+            answer = self.clients.ssm.get_parameters(Names=[service.image.reference])
+            found = self.clients.ec2.describe_launch_template_versions(
+                LaunchTemplateId=spec.launch_template_id, Versions=[str(spec.version)]
+            )
+        deployed = {v["LaunchTemplateData"].get("ImageId") for v in found["LaunchTemplateVersions"]}
+        newest = next((str(parameter["Value"]) for parameter in answer["Parameters"]), None)
+        return None if newest in deployed else newest
 
     def is_all_as_deployed(self, assembly: Assembly) -> bool:
         """Whether the shared stacks, too, are what a deployment would make of them."""
@@ -217,23 +248,6 @@ class Deployer:
             difference.changes(self.stacks.template(name) or {}, assembly.template(name))
             for name in assembly.shared
         )
-
-    def _newer_images(self, template: difference.Template, stack: Stack) -> dict[str, str]:
-        asked = {
-            name: str(parameter["Default"])
-            for name, parameter in template.get("Parameters", {}).items()
-            if parameter["Type"] == IMAGE_PARAMETER and name in stack.resolved
-        }
-        if not asked:
-            return {}
-        with translated():
-            answer = self.clients.ssm.get_parameters(Names=sorted(set(asked.values())))
-        now = {parameter["Name"]: parameter["Value"] for parameter in answer["Parameters"]}
-        return {
-            name: now[path]
-            for name, path in asked.items()
-            if path in now and now[path] != stack.resolved[name]
-        }
 
     def _must_be_bootstrapped(self, assembly: Assembly) -> None:
         needed = assembly.bootstrap
@@ -252,6 +266,30 @@ class Deployer:
                 f"{self.region} of {self.account} {lacks}:"
                 f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
             )
+
+    def _must_have_spots_role(self) -> None:
+        """EC2 makes it at the first Spot request: too late for a key, which only who exists may use."""
+        try:
+            with translated():
+                self.clients.iam.get_role(RoleName=SPOTS_ROLE)
+        except Denied as error:
+            if error.code == "NoSuchEntity":
+                raise CommandError(
+                    f"kms_key_arn: the account has no role {SPOTS_ROLE} yet, which encrypts the disks of Spot"
+                    " instances: run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+                    " and then let it use the key (docs/security.md, A key of your own for the disks)"
+                ) from error
+            self._teller.say(f"nobody knows whether the account has the role {SPOTS_ROLE}: {error}")
+
+    def _must_take_templates(self, name: str) -> None:
+        while (stack := self.stacks.find(name)) and stack.is_busy:
+            doing = f"CloudFormation is at work on {name} ({stack.status})"
+            if self._limit.is_over:
+                raise CommandError(f"{doing}: run this command again once that is over", EXIT_FAILED)
+            self._teller.now(doing)
+            time.sleep(LOOK_S)
+        if stack and (needed := way_out(stack, self.region)):
+            raise CommandError(needed, EXIT_FAILED)
 
     def _must_leave_others_alone(self, assembly: Assembly) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}

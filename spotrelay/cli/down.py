@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
 from spotrelay.core.names import SERVICE_STACK
+from spotrelay.core.quotas import LEAST_GIVEN, services_carried
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from spotrelay.operate.stacks import Stack, Stacks
 
 LOOK_S = 1.0
+
+AT_ONCE = services_carried(LEAST_GIVEN)
+"""Services that are removed at once. For each a function waits until its replicas have ended: if those took
+all that the account may run, the control plane's, which drain the replicas, couldn't run any more."""
 
 GONE_WITHIN_S = 60.0
 """After its stack, a service's last disk may take moments to go: EC2 deletes it after the instance."""
@@ -173,61 +177,66 @@ class Removal:
         return [f"These go for good:\n{chr(10).join('  ' + line for line in lines)}"]
 
     def carried_out(self, teller: Teller, limit: Limit) -> list[End]:
-        """Remove them: all services at once, then the rest one by one. What fails leaves the rest there.
+        """Remove them: a few services at once, then the rest one by one. What fails leaves the rest there.
 
         Raises:
             PortError: AWS can't be asked.
         """
-        since = datetime.now(UTC)
-        for stack in self.services.values():
-            self.stacks.delete(stack)
-        ends = self._services_end(teller, limit, since)
+        ends = self._services_end(teller, limit)
         for stack in self.shared:
             if any(end.left for end in ends):
                 ends.append(End(stack.name, "stack", "not begun, since a service is left"))
                 continue
-            self.stacks.delete(stack)
-            end = self._shared_end(stack, teller, limit, since)
+            end = self._shared_end(stack, teller, limit)
             teller.say(str(end))
             ends.append(end)
         return ends
 
-    def _services_end(self, teller: Teller, limit: Limit, since: datetime) -> list[End]:
+    def _services_end(self, teller: Teller, limit: Limit) -> list[End]:
         ends: list[End] = []
-        waiting = dict(self.services)
-        while waiting:
-            for name, stack in list(waiting.items()):
-                left = self._left(stack, limit, since)
-                drain = self._drain(name)
+        waiting, begun, draining = list(self.services), dict[str, str](), set[str]()
+        while waiting or begun:
+            for name in waiting[: AT_ONCE - len(draining)]:
+                begun[name] = self.stacks.delete(self.services[name])
+                waiting.remove(name)
+                draining.add(name)
+            for name, before in list(begun.items()):
+                stack = self.services[name]
+                left, drain = self._left(stack, before, limit), self._drain(name)
+                if left is None and drain:
+                    teller.say(drain)
+                else:
+                    draining.discard(name)
                 if left is None:
-                    if drain:
-                        teller.say(drain)
                     teller.now(f"{drain or name}: {stack.name} is deleted ({duration(limit.elapsed_s)})")
                     continue
-                del waiting[name]
-                end = End(name, str(self.there[name]), self._all_left(name, left, limit))
-                teller.say(str(end))
-                ends.append(end)
-            if waiting:
+                del begun[name]
+                ends.append(End(name, str(self.there[name]), self._all_left(name, left, limit)))
+                teller.say(str(ends[-1]))
+            if limit.is_over:
+                over = f"not begun within {duration(limit.lasts_s)}"
+                ends += (End(name, str(self.there[name]), over) for name in waiting)
+                waiting.clear()
+            elif begun:
                 time.sleep(LOOK_S)
         return ends
 
-    def _shared_end(self, stack: Stack, teller: Teller, limit: Limit, since: datetime) -> End:
-        while (left := self._left(stack, limit, since)) is None:
+    def _shared_end(self, stack: Stack, teller: Teller, limit: Limit) -> End:
+        before = self.stacks.delete(stack)
+        while (left := self._left(stack, before, limit)) is None:
             teller.now(f"{stack.name} is deleted ({duration(limit.elapsed_s)})")
             time.sleep(LOOK_S)
         return End(stack.name, "stack", left)
 
-    def _left(self, stack: Stack, limit: Limit, since: datetime) -> str | None:
+    def _left(self, stack: Stack, before: str, limit: Limit) -> str | None:
         """Why the stack isn't gone; empty: it is; None: that isn't certain yet."""
         now = self.stacks.find(stack.id)
         if now is None or now.is_gone:
             return ""
         if now.is_busy and not limit.is_over:
             return None
-        if now.is_stuck:
-            words = "; ".join(self.stacks.failures(now, since)) or now.status
-            return f"stack {stack.name}: {words}"
+        if now.is_stuck and (failures := self.stacks.failures(now, before)):
+            return f"stack {stack.name}: {'; '.join(failures)}"
         if limit.is_over:
             return f"stack {stack.name} is {now.status} after {duration(limit.lasts_s)}; it goes on"
         return None  # it hasn't begun
@@ -240,8 +249,8 @@ class Removal:
             return ""
         try:
             rows = self.plane.store.load(name)
-        except PortError:
-            return ""
+        except PortError as error:
+            return f"{name}: its replicas can't be read: {error}"
         states = Counter(str(r.state) for r in rows.replicas.values())
         counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         return f"{name}: {counted}" if counted else ""

@@ -248,7 +248,7 @@ def scores(types: Sequence[str], regions: Sequence[str], where: Where) -> tuple[
         return {}, f"Placement score: not asked, with fewer than {LEAST_TYPES} types it is always low."
     try:
         clients: Clients = Clients(replace(where, region=regions[0]).session())
-        found = Scores(clients).by_region(regions, types, 1)
+        found = Scores(clients).by_region(regions, types)
     except Exception as error:
         why = explained(error)
         if why is None:

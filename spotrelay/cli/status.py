@@ -134,7 +134,7 @@ def _rendered(one: Status) -> list[RenderableType]:
         for row in (*one.replicas, *one.failed):
             shown.add_row(*_cells(row))
         parts.append(shown)
-    parts += [Text(line) for line in _footer(one)]
+    parts += [Text(line) for line in footer(one)]
     return parts
 
 
@@ -166,7 +166,17 @@ def _cells(row: ReplicaRow) -> list[Text]:
     return [Text(cell, style=STYLES.get(row.state, "") if at == 2 else "") for at, cell in enumerate(cells)]
 
 
-def _footer(one: Status) -> list[str]:
+def _age(one: Status) -> str:
+    if one.image is None or one.image.made_at is None:
+        return (
+            " is gone: nothing can be launched from it. Take the newest with spotrelay update FILE --image,"
+            " or name another in the file"
+        )
+    return f", {duration((one.at - one.image.made_at).total_seconds())} old"
+
+
+def footer(one: Status) -> list[str]:
+    """The lines below the replicas."""
     lost = f"24 h: {one.lost} lost"
     if one.lost_unwarned:
         lost += f" ({one.lost_unwarned} without a warning)"
@@ -182,6 +192,8 @@ def _footer(one: Status) -> list[str]:
         f"Cooling{pools} pools: {dry or 'none'}.",
         f"Alarms: {', '.join(one.alarms) or 'none'}.",
     ]
+    if one.image:
+        lines.append(f"Image: {one.image.id}{_age(one)}.")
     if one.load_unknown:
         lines.append(f"Load: {one.load_unknown}")
     return [*lines, *(f"Not read: {words}" for words in one.missing)]

@@ -20,7 +20,7 @@ from spotrelay.cli.options import (
     Timeout,
     Where,
 )
-from spotrelay.core.names import SERVICE_STACK
+from spotrelay.core.names import SERVICE_STACK, image_parameter
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def update(
     is_rollback: Annotated[
         bool,
         typer.Option("--rollback", help="Go back to the version before, as `rollback` does; deploy nothing."),
+    ] = False,
+    is_image: Annotated[
+        bool,
+        typer.Option("--image", help="Take the newest image of the file's SSM parameter; else it stays."),
     ] = False,
     context: Contexts = None,
     timeout: Timeout = "2h",
@@ -69,6 +73,8 @@ def update(
         limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         where = Where(region, profile, endpoint_url)
+        if is_rollback and is_image:
+            raise CommandError("--rollback has the image of the version before: leave out --image")
         if is_rollback:
             _back(_name(file, said), where, teller, limit)
             return
@@ -83,8 +89,12 @@ def update(
         stack = deployer.stacks.find(SERVICE_STACK + name)
         if stack is None:
             raise CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
-        made = deployer.compared(assembly, name, stack)
-        for line in shown(spec, made):
+        newer = deployer.newer_image(services[0], spec)
+        if is_image and not services[0].image.is_parameter:
+            raise CommandError(f"{file} names its image itself: name another one there, without --image")
+        asked = newer if is_image else None
+        made = deployer.compared(assembly, name, stack, asked)
+        for line in shown(spec, made, newer if newer != asked else None):
             teller.say(line)
         if made.is_nothing and deployer.is_all_as_deployed(assembly):
             teller.end(
@@ -94,7 +104,8 @@ def update(
             return
         deploying.confirm_removed(name, made, teller, is_confirmed=is_confirmed)
         since = datetime.now(UTC)
-        deployer.deploy(assembly)
+        parameter = f"{stack.name}:{image_parameter(services[0].image.reference)}"
+        deployer.deploy(assembly, {parameter: asked} if asked else {})
         _follow(plane, spec, teller, limit, since)
 
 
@@ -145,8 +156,10 @@ def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit
         raise typer.Exit(EXIT_FAILED)
 
 
-def shown(spec: ServiceSpec, made: Difference) -> list[str]:
-    """What is told before it is deployed."""
+def shown(spec: ServiceSpec, made: Difference, newer: str | None = None) -> list[str]:
+    """What is told before it is deployed; `newer`: an image that isn't asked for."""
+    from spotrelay.operate.difference import THE_IMAGE
+
     name, version = spec.service, spec.version
     if made.is_new_version:
         lines = [f"{name} v{version}→v{version + 1} ({spec.on_update}): {'; '.join(made.instances)}"]
@@ -154,6 +167,9 @@ def shown(spec: ServiceSpec, made: Difference) -> list[str]:
         lines = [f"{name} stays v{version}: no instance has to change"]
     lines += [f"  {line}" for line in made.settings]
     lines += [f"  {change}" for change in made.resources]
+    # Another parameter's image is always its newest.
+    if newer and THE_IMAGE not in made.instances:
+        lines.append(f"  the image stays; {newer} is newer: --image takes it")
     return lines
 
 

@@ -47,12 +47,12 @@ def validate(
     out, err = Console(), Console(stderr=True)
     where = Where(region, profile, endpoint_url)
     services, problems = load_all(files, given(env, env_file, secret, name))
-    advice: Sequence[str] = ()
+    advice: Sequence[_Advice] = ()
     if account and services:
         lacks, advice = _lacks(services, where)
         problems += lacks
     priced = _priced(services, where) if prices and services else _Priced([None] * len(services))
-    advice = [*advice, *priced.advice]
+    advice = [*advice, *(_Advice("warning", line) for line in priced.advice)]
     if is_json:
         typer.echo(_json(services, priced.costs, problems, advice))
     else:
@@ -61,8 +61,8 @@ def validate(
             for kind, told in (("warning", service.warnings), ("notice", service.notices)):
                 for problem in told:
                     _labelled(err, kind, str(problem))
-        for line in advice:
-            _labelled(err, "warning", line)
+        for one in advice:
+            _labelled(err, one.kind, one.text)
         for problem in problems:
             _line(err, problem)
     if problems:
@@ -80,7 +80,7 @@ def _json(
     services: Sequence[Service],
     costs: Sequence[Costs | None],
     problems: Sequence[Problem],
-    advice: Sequence[str],
+    advice: Sequence[_Advice],
 ) -> str:
     """Everything that the tables and lines say, for scripts."""
     return json.dumps(
@@ -95,7 +95,8 @@ def _json(
                 }
                 for service, cost in zip(services, costs, strict=True)
             ],
-            "warnings": list(advice),
+            "warnings": [one.text for one in advice if one.kind == "warning"],
+            "notices": [one.text for one in advice if one.kind == "notice"],
             "problems": [asdict(problem) for problem in problems],
         },
         indent=2,
@@ -103,7 +104,7 @@ def _json(
     )
 
 
-def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[str]]:
+def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[_Advice]]:
     """What the account lacks for the services, and what is well to know."""
     from spotrelay.cli.account import account_in
     from spotrelay.cli.control_plane import errors_shown
@@ -115,7 +116,19 @@ def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], li
             for service in services
             for lack in asked.lacks(service)
         ]
-        return lacks, asked.warnings()
+        barely = [line for service in services for line in asked.barely_has(service)]
+        return lacks, [
+            *(_Advice("warning", line) for line in asked.warnings(len(services))),
+            *(_Advice("notice", line) for line in barely),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """A line about the account or its prices, and whether it is a warning or a notice."""
+
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

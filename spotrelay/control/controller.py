@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from spotrelay.control.gathering import Gatherer
 from spotrelay.control.notifying import Notifier
@@ -36,6 +37,10 @@ MAX_DECISIONS = 50
 """How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
 its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
 With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+"""EC2 announces nothing, as far as is known."""
 
 
 @dataclass(slots=True)
@@ -88,10 +93,17 @@ class Controller:
                 failed += {replace(signal, instance_id=host(signal.instance_id)): None for signal, _ in about}
         return failed
 
-    def tick(self, service: str, serving: datetime | None = None, override: Override | None = None) -> None:
+    def tick(
+        self,
+        service: str,
+        serving: datetime | None = None,
+        override: Override | None = None,
+        announced: Mapping[str, str] = NOTHING,
+    ) -> None:
         """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
 
-        `override`: a person's word for what is held back, see `holding`.
+        `override`: a person's word for what is held back, see `holding`. `announced`: what EC2 announces for
+        instances, see `ports.Announcer`; the next survey says it again.
 
         Raises:
             PortError: it failed.
@@ -105,7 +117,7 @@ class Controller:
         done = _Round()
         try:
             try:
-                due = self._reconcile(service, serving, done, override)
+                due = self._reconcile(service, serving, done, override, announced)
             finally:
                 ports.store.release(service, holder)
             if due:
@@ -186,14 +198,16 @@ class Controller:
 
         None if it was removed, or if this isn't for us to act on.
         """
-        ports = self._ports
+        ports, spec = self._ports, None
         try:
-            return ports.services.get(service) or ports.store.document(service)
+            spec = ports.services.get(service)
         except UnreadableDocument as error:
             self._reporting.held_back(
                 service, "the last document counts", str(error), "deploy the service again"
             )
-            return ports.store.document(service)
+        except PortError as error:
+            launching.note_failed(ports, "document_unknown", service, error)
+        return spec or ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
         """The replicas, those that are to take over from them while they still serve, and what was to move.
@@ -261,16 +275,23 @@ class Controller:
             launching.note_failed(self._ports, "not_noted", service, error)
 
     def _reconcile(
-        self, service: str, serving: datetime | None, done: _Round, override: Override | None
+        self,
+        service: str,
+        serving: datetime | None,
+        done: _Round,
+        override: Override | None,
+        announced: Mapping[str, str],
     ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
+        rows = known(ports.store.load(service), ports.clock.now())
+        holding = Holding(rows.held, override)
         try:
-            rows = known(ports.store.load(service), ports.clock.now())
-            holding = Holding(rows.held, override)
             deployed, is_removed = self._gatherer.deployed(service, rows, holding)
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
+            if rows.is_claimed:
+                ports.store.note_claim(service, is_ours=False)
             return None
         counted = Outcome(ports)
         if deployed and deployed.scaling:
@@ -285,7 +306,7 @@ class Controller:
         # The load balancer of a removed service stays until its replicas have left it, whatever it shows.
         routed = spec or rows.document
         seen = self._gatherer.look(service, routed, rows)
-        seen = replace(seen, pools=pools, prices=pools.prices)
+        seen = replace(seen, pools=pools, prices=pools.prices, announced=announced)
         now = ports.clock.now()
         actions = _decided(spec, seen, now, holding)
         done.spec, done.seen = spec, seen

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from spotrelay.control.performing import Outcome
 from spotrelay.control.reporting import Reporting
@@ -34,7 +36,8 @@ class Gatherer:
         """The service file's document, and whether the service's stack is gone for certain.
 
         A document that is missing or can't be read ends nothing: then the last one counts. So it does if
-        the document is missing without a sign, or names another target group, and no override says so.
+        the document is missing without a sign, or names another target group, and no override says so. And
+        while nobody can be asked, unless another control plane had the service, or a removal was told.
 
         Raises:
             OtherControlPlane: see `ports.Services.get`.
@@ -48,6 +51,11 @@ class Gatherer:
             )
             self._note_presence(service, rows)
             return kept, False
+        except PortError as error:
+            launching.note_failed(self._ports, "document_unknown", service, error)
+            return (kept if rows.is_claimed and not rows.removal.told_at else None), False
+        if not rows.is_claimed:
+            store.note_claim(service, is_ours=True)
         if spec is None:
             return self._missed(service, rows, holding)
         spec = standby_count.with_number_so_far(spec, kept)
@@ -123,7 +131,7 @@ class Gatherer:
         ports = self._ports
         observed = ports.fleet.observe(service)
         # After them, and about each that was alive: what has ended since is still said to be taken back.
-        said = slots.warned(rows, ports.fleet.warned(slots.on_spot(rows, observed)))
+        said = slots.warned(rows, self._taken_back(service, slots.on_spot(rows, observed)))
         known = {r.instance_id for r in rows.replicas.values() if r.instance_id}
         health = ports.router.health(spec, known) if spec else {}
         instances = slots.instances(spec, rows, observed, health)
@@ -146,6 +154,14 @@ class Gatherer:
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=self.highest_ended_id(service))
         return seen
+
+    def _taken_back(self, service: str, on_spot: Collection[str]) -> Mapping[str, datetime | None]:
+        """What EC2 says of their Spot requests; nothing if it doesn't: events tell of warnings first."""
+        try:
+            return self._ports.fleet.warned(on_spot)
+        except PortError as error:  # no reason not to replace what is lost
+            launching.note_failed(self._ports, "requests_unknown", service, error)
+            return {}
 
     def highest_ended_id(self, service: str) -> int:
         """The highest ID in the history; 0 without one."""

@@ -53,14 +53,14 @@ class Intake:
         try:
             tick = parse_tick(body)
         except MalformedTickError as error:
-            self._set_aside(body, error)
+            self._set_aside(body, error, Metric.TICKS_MALFORMED)
             return
         if tick.service is None:
             self.controller.tick_all()
             return
         match tick.kind:
             case TickKind.TICK:
-                self.controller.tick(tick.service, tick.due)
+                self.controller.tick(tick.service, tick.due, announced=dict(tick.announced))
             case TickKind.LEAVE:
                 self.controller.leave(tick.service)
             case TickKind.REMOVED:
@@ -74,7 +74,7 @@ class Intake:
             signal = parse(json.loads(body))
         # ValueError: no JSON, or a number of thousands of digits. RecursionError: as deep as Python's stack.
         except (ValueError, RecursionError) as error:
-            self._set_aside(body, error)
+            self._set_aside(body, error, Metric.MESSAGES_MALFORMED)
             return None
         if isinstance(signal, Ignored):
             self.telemetry.count(Metric.SIGNALS_IGNORED)
@@ -82,9 +82,9 @@ class Intake:
             return None
         return signal
 
-    def _set_aside(self, body: str, error: Exception) -> None:
+    def _set_aside(self, body: str, error: Exception, counted: Metric) -> None:
         # It may quote what SQS refuses, such as a NUL: `repr` escapes that.
         why = repr(error)[:1000]
-        self.telemetry.count(Metric.MESSAGES_MALFORMED)
+        self.telemetry.count(counted)
         self.telemetry.record("malformed_message", error=why, body=body[:1000])
         self.dead_letters.set_aside(body, why)

@@ -8,9 +8,11 @@ Signals and ticks go through the same `Performer.perform`. Its order is the poin
 2. *Deregister* what the rows say has left, before anything slow: it is what the clients feel.
 3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
 4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
-5. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
+5. *Start* standbys, after the Spot launches, which a start that is refused or hangs would hold up; and before
+   those on-demand, which would take the place that a standby needs.
+6. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
    up a launch, or fail it.
-6. *Terminate*, last: nothing waits for it.
+7. *Terminate*, last: nothing waits for it.
 
 A step that fails doesn't keep the next from being taken: a load balancer that doesn't answer is no reason not
 to launch. What failed is raised in the end, so that the message comes again.
@@ -21,14 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from math import ceil
 
 from spotrelay.control.reporting import Reporting
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import PoolMemory
+from spotrelay.core.pools import PoolMemory, PurchaseOption
 from spotrelay.core.ports import Conflict, Denied, PortError, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Rows
@@ -132,12 +134,16 @@ class Performer:
                     leaving = self._confirmed(outcome, decision, leaving, won)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
                 self._enter(outcome, decision, spec, done, kept_out, ports, won)
-                # Before the launches: it is what serves first.
-                outcome.attempt("start", lambda: self._start(spec, done, kept_out, committed))
+
+                @cache
+                def start() -> None:
+                    outcome.attempt("start", lambda: self._start(spec, done, kept_out, committed))
+
                 outcome.attempt(
                     "launch",
-                    lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals),
+                    lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals, start),
                 )
+                start()
                 # Once more what a tick may have been about to register when the warning came.
                 settled = interruption.settled(decision.rows, now)
                 unsettled = [i for i in leaving if i not in settled] if signals else []
@@ -296,18 +302,23 @@ class Performer:
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
+        before_on_demand: Callable[[], object],
     ) -> None:
         """Launch what was ordered in other pools than were lost, and then tell others about those."""
         store, now = self._ports.store, self._ports.clock.now()
-        orders = [change for change in committed if change.open_intent]
+        orders = sorted((change for change in committed if change.open_intent), key=_is_on_demand)
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
         memory = store.recall(spec.service, spec.region, now)
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
-        known = rows.replicas.values()
+        # As written now: a warning that it handles may be what a launch is refused for.
+        written = {r.id: r for change in committed for r in (*change.create, *change.update)}
+        known = [r for r in {**rows.replicas, **written}.values() if not r.state.is_ended]
         launched_count = 0
         for order in orders:
+            if _is_on_demand(order):
+                before_on_demand()
             its = rollout.of_version(spec, rows, order.to_launch[0].version)
             launched_count += launching.launch(self._ports, its, order, memory, known)
         if launched_count:
@@ -356,6 +367,10 @@ class Performer:
     def soon(self) -> datetime:
         """When to look again while something is under way."""
         return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
+
+
+def _is_on_demand(order: Changes) -> bool:
+    return order.to_launch[0].purchase_option is PurchaseOption.ON_DEMAND
 
 
 def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:

@@ -1,6 +1,7 @@
 """The names that the stacks and the running code must agree on. No imports but the standard library."""
 
 from enum import StrEnum
+from hashlib import sha256
 
 MAX_NAME = 24
 """Names of load balancers and target groups end at 32 characters; ours take eight of them."""
@@ -39,6 +40,10 @@ NETWORK_STACK = "SpotRelay-Network"
 SERVICE_STACK = "SpotRelay-Service-"
 """Names of the CloudFormation stacks; a service's name follows the last one."""
 
+IMAGE_RESOURCE = "Custom::SpotRelayImage"
+VERSION_RESOURCE = "Custom::SpotRelayVersion"
+"""What a service's stack asks of what a deployment keeps: see `stacks.kept`."""
+
 CONTROL_PLANE_PARAMETER = "/spotrelay/control-plane"
 """Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and
 the tick queue, which the operator's commands write to."""
@@ -61,6 +66,11 @@ METRICS_NO_SERVICE = "SpotRelay"
 def instances_namespace(service: str) -> str:
     """Namespace of what a service's instances report: one for each, so that none can speak for another."""
     return f"{METRICS_NAMESPACE}/{service}"
+
+
+def image_parameter(parameter: str) -> str:
+    """The stack's parameter that says which image to have instead of the one kept for an SSM parameter."""
+    return f"Image{sha256(parameter.encode()).hexdigest()[:8]}"
 
 
 TABLE_PARTITION_KEY = "PK"
@@ -91,6 +101,7 @@ class Env(StrEnum):
     TABLE = "SPOTRELAY_TABLE"
     """Name of the table."""
     TICK_QUEUE_URL = "SPOTRELAY_TICK_QUEUE_URL"
+    LEAVE_QUEUE_URL = "SPOTRELAY_LEAVE_QUEUE_URL"
     """Queue to which a function sends the next tick while something is in transition."""
     DEAD_LETTER_QUEUE_URL = "SPOTRELAY_DEAD_LETTER_QUEUE_URL"
     """Queue for messages that no retry would mend."""
@@ -119,7 +130,9 @@ class Metric(StrEnum):
     SIGNALS_IGNORED = "SignalsIgnored"
     """Events of a kind we don't know."""
     MESSAGES_MALFORMED = "MessagesMalformed"
-    """Messages that lack what they must carry; they end in a dead-letter queue."""
+    """Signals that lack what they must carry; they are put into the dead-letter queue at once."""
+    TICKS_MALFORMED = "TicksMalformed"
+    """The same of ticks."""
     FOREIGN_INSTANCES = "ForeignInstances"
     """Signals about instances that aren't ours."""
     INTERRUPTION_WARNINGS = "InterruptionWarnings"
@@ -175,6 +188,8 @@ class Metric(StrEnum):
     """Questions of surveys that AWS failed to answer; the next survey asks again."""
     QUOTAS_SHORT = "QuotasShort"
     """Quotas that are too small for a service's replicas, as surveys find them."""
+    IMAGES_GONE = "ImagesGone"
+    """Images of services' versions that nothing can be launched from any more, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
     WARNING_TO_READY_MS = "WarningToReadyMs"

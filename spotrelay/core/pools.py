@@ -148,6 +148,16 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """What a version's instances are launched from."""
+
+    id: str
+    """EC2's."""
+    made_at: datetime | None
+    """None: nothing can be launched from it. Its owner deregistered it, disabled it, or shares it no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What EC2 offers to a service, as last asked: discovery, prices and placement scores.
 
@@ -171,6 +181,8 @@ class Survey:
     its own among them. A region's score is about all of its zones together."""
     earlier: tuple[Reading, ...] = ()
     """What the surveys before it found, the newest first, as far back as scores must last to be acted on."""
+    images: Mapping[int, Image] = field(default_factory=dict)
+    """By version, of those that replicas have, and the one to go back to."""
 
     def lasting(self, zone: str, for_s: float) -> tuple[int, int] | None:
         """A zone's lowest and highest score for so long; None if any reading lacks it, or none is as old."""

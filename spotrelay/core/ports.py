@@ -27,7 +27,7 @@ from spotrelay.core.held import Held, Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.notices import Notice
-from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
@@ -126,7 +126,10 @@ class Store(Protocol):
         ...
 
     def document(self, service: str) -> ServiceSpec | None:
-        """The last runtime document that was kept for the service; None if none ever was."""
+        """The last runtime document that was kept for the service.
+
+        None if none ever was, if the service was removed, or if another control plane has it.
+        """
         ...
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
@@ -134,6 +137,10 @@ class Store(Protocol):
 
         `earlier`: what `Rows.earlier` is to be; None: as it is.
         """
+        ...
+
+    def note_claim(self, service: str, *, is_ours: bool) -> None:
+        """Put on record whether the service is ours to act on, for when nobody can be asked."""
         ...
 
     def note_held(self, service: str, held: Held) -> None:
@@ -251,6 +258,12 @@ class LaunchResult:
     refusals: tuple[Refusal, ...] = ()
 
 
+MAX_STARTS = 3
+"""Starts that are asked for one by one, once EC2 has refused all of them in one request. That makes four: of
+StartInstances EC2 takes five at once from an account in a region, and two more each second.
+Source: https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html"""
+
+
 class Fleet(Protocol):
     """EC2."""
 
@@ -282,11 +295,12 @@ class Fleet(Protocol):
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """Start stopped instances; one that runs already is fine. Those that EC2 refuses to, and why.
 
-        One that can't be started costs the others nothing. One that still stops is neither started nor
-        refused: asked again once it has stopped, it starts.
+        Where one can't be started, the first `MAX_STARTS` are asked for one by one. The others, and one that
+        still stops, are neither started nor refused: asked again, they start.
 
         Raises:
-            Throttled, Unavailable: some may have been started; `observe` shows it.
+            Throttled, Unavailable: some may have been started; `observe` shows it. Only if nothing is known:
+                what was answered before comes back, and the rest is to be asked again.
         """
         ...
 
@@ -353,6 +367,29 @@ class Surveyor(Protocol):
         Raises:
             PortError: not even the pools could be found out.
         """
+        ...
+
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """What instances of these versions are launched from; one that EC2 doesn't show is missing.
+
+        Empty if AWS refuses to say, or fails to: that is counted and recorded.
+        """
+        ...
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """What EC2 announces for running instances of the account, of whatever service: ID → what, in words.
+
+        A retirement, a stop, a reboot, maintenance. Without those that are over or called off. Empty as for
+        `images`.
+        """
+        ...
+
+
+class Announcer(Protocol):
+    """Whoever has the controller hear of what EC2 announces for a service's instances."""
+
+    def announce(self, service: str, announced: Mapping[str, str]) -> None:
+        """Have the service's tick run, and know what EC2 announces: instance ID → what, in words."""
         ...
 
 
@@ -441,6 +478,7 @@ class Services(Protocol):
 
         Raises:
             UnreadableDocument: there is one. Not the same as None, which may end the service's replicas.
+            PortError: nobody can say.
             OtherControlPlane: it is for another control plane to act on.
         """
         ...

@@ -42,8 +42,20 @@ CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
 """Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
 
 LEAST_CONCURRENCY = 20
-"""Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
-interruptions must not be what fills the quota up, nor have others' functions wait."""
+"""Five batches of signals, five ticks, a prober for each of those, three looks at who leaves and a survey are
+19 at once; a storm of interruptions must not be what fills the quota up, nor have others' functions wait."""
+
+LEAST_GIVEN = 10
+"""What a new account may have of `CONCURRENCY`."""
+
+
+def services_carried(concurrency: float) -> int:
+    """How many services may change at the same time at this `CONCURRENCY`; others wait for them.
+
+    Each takes a tick, and its prober or, while it is removed, the function that waits for that. Four are for
+    what all share: a batch of signals, a prober that it asks, a look at who leaves, and a survey.
+    """
+    return max(0, int(concurrency - 4) // 2)
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
@@ -146,17 +158,23 @@ class Shortage:
 
 
 def shortages(
-    service: ServiceSettings, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]
+    service: ServiceSettings,
+    vcpus: Mapping[str, int],
+    value_of: Callable[[Quota], float],
+    *,
+    spare: int = 0,
 ) -> list[Shortage]:
     """The quotas for want of which the service can't have all of its replicas, one way or the other.
 
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
-    together to be too small; a type that no known quota counts may always be launched.
+    together to be too small; a type that no known quota counts may always be launched. On Spot it is to have
+    so many `spare`, too: one that EC2 takes back counts until its end, beside its replacement.
     """
     found: list[Shortage] = []
     for wanted in needs(service, vcpus):
+        beyond = spare if wanted[0].option is PurchaseOption.SPOT else 0
         values = {need.quota: value_of(need.quota) for need in wanted}
-        count = wanted[0].vcpus // wanted[0].each
+        count = wanted[0].vcpus // wanted[0].each + beyond
         if sum(values[need.quota] // need.each for need in wanted) < count:
-            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus) for n in wanted]
+            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus + beyond * n.each) for n in wanted]
     return found

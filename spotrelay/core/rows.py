@@ -106,6 +106,8 @@ class Rows:
     """Only where every replica was read."""
     document: ServiceSpec | None = None
     """The last runtime document that could be read; only where every replica was read."""
+    is_claimed: bool = True
+    """Whether it was ours to act on when the document was read last; only where every replica was read."""
     earlier: Mapping[int, ServiceSpec] = field(default_factory=dict)
     """By version, the documents of before that replicas may still have, or go back to; as `document`."""
     rollback: Rollback | None = None

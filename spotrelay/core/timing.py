@@ -28,8 +28,10 @@ INTENT_EXPIRES_S = 60.0
 ORPHAN_GRACE_S = 120.0
 """An instance of ours that no row and no intent knows is terminated at this age: twice an intent's life."""
 
-VISIBLE_WITHIN_S = 60.0
-"""DescribeInstances is eventually consistent: an instance just launched may be missing for a moment."""
+VISIBLE_WITHIN_S = 120.0
+"""DescribeInstances is eventually consistent: an instance just launched may be missing, or lack its address.
+It takes a moment mostly; where many were launched, ParallelCluster ended healthy ones for it, though it had
+waited for a minute or more (aws/aws-parallelcluster#7265)."""
 
 NOTICE_S = 120.0
 """From EC2's warning to the end of the instance: its two minutes."""

@@ -42,6 +42,8 @@ class Tick:
     kind: TickKind = TickKind.TICK
     override: Override = field(default_factory=Override)
     """What an override is given for."""
+    announced: tuple[tuple[str, str], ...] = ()
+    """Instance IDs, each with what EC2 announces for it: see `ports.Announcer`."""
 
     def to_json(self) -> str:
         """The message's body."""
@@ -53,6 +55,8 @@ class Tick:
             body["held"] = [one.to_values() for one in held]
         if self.override.tries:
             body["tries"] = self.override.tries
+        if self.announced:
+            body["announced"] = dict(self.announced)
         return json.dumps(body)
 
 
@@ -60,6 +64,7 @@ class Tick:
 #  and kind missing; of an override also
 #  {"given_at": "2026-11-24T07:00:00+00:00", "held": [{"what": "…", "why": "…", "then": "…", "since": "…"}]}
 #  and, once it has come again, "tries"
+# {"service": "llama3", "due": null, "kind": "tick", "announced": {"i-0123456789abcdef0": "instance-stop, …"}}
 # {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
 # {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
 #  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
@@ -84,7 +89,8 @@ def parse_tick(body: str) -> Tick:
                 at = None if due is None else aware(due)
                 kind = TickKind(message.get("kind", TickKind.TICK))
                 override = _override(message) if kind is TickKind.OVERRIDE else Override()
-                tick = Tick(message["service"], at, kind, override)
+                announced = tuple((str(id_), str(what)) for id_, what in message.get("announced", {}).items())
+                tick = Tick(message["service"], at, kind, override, announced)
     # RecursionError: JSON as deep as Python's stack.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error

@@ -16,9 +16,11 @@ LAUNCH_TEMPLATE = "AWS::EC2::LaunchTemplate"
 PARAMETER = "AWS::SSM::Parameter"
 SUBSCRIPTION = "AWS::SNS::Subscription"
 
+THE_IMAGE = "the image"
+
 _OF_INSTANCES = {
     "UserData": "what instances run (setup, run, envs, secrets or files)",
-    "ImageId": "the image",
+    "ImageId": THE_IMAGE,
     "BlockDeviceMappings": "the disk",
     "IamInstanceProfile": "the instance profile",
     "SecurityGroupIds": "the security groups",
@@ -91,12 +93,8 @@ def changes(deployed: Template, new: Template) -> list[Change]:
     return [change for change in found if change.type != "AWS::CDK::Metadata"]
 
 
-def of_service(service: str, deployed: Template, new: Template, images: Mapping[str, str]) -> Difference:
-    """What a deployment changes of a service.
-
-    `images` has the template's parameters that another image is found by now, and that image: no template
-    says it, and CloudFormation looks it up at each deployment.
-    """
+def of_service(service: str, deployed: Template, new: Template, image: str | None = None) -> Difference:
+    """What a deployment changes of a service; `image`: a newer one that it asks for. No template says it."""
     found = changes(deployed, new)
     instances = [
         words
@@ -104,8 +102,8 @@ def of_service(service: str, deployed: Template, new: Template, images: Mapping[
         if change.type == LAUNCH_TEMPLATE and change.how is How.CHANGED
         for words in _of_instances(deployed["Resources"][change.name], new["Resources"][change.name])
     ]
-    used = json.dumps([r for r in new["Resources"].values() if r["Type"] == LAUNCH_TEMPLATE])
-    instances += [f"a newer image, {image}" for name, image in images.items() if json.dumps(name) in used]
+    if image:
+        instances.append(f"a newer image, {image}")
     document = _document_of(service, new)
     return Difference(
         instances=tuple(dict.fromkeys(instances)),

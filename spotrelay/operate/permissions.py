@@ -38,6 +38,7 @@ _PREFIXES = {
     "GetMetricData": "cloudwatch",
     "FilterLogEvents": "logs",
     "GetProducts": "pricing",
+    "GetRole": "iam",
     "GetParameters": "ssm",
     "GetParametersByPath": "ssm",
     "SendMessage": "sqs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -36,13 +36,11 @@ class Stack:
     name: str
     status: str
     outputs: Mapping[str, str] = field(default_factory=dict)
-    resolved: Mapping[str, str] = field(default_factory=dict)
-    """Of its parameters that name another one, what that said at the last deployment."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether CloudFormation is at work on it."""
-        return self.status.endswith("_IN_PROGRESS")
+        """Whether CloudFormation is at work on it. A review waits for a person."""
+        return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     @property
     def is_gone(self) -> bool:
@@ -80,11 +78,6 @@ class Stacks:
             name=str(found["StackName"]),
             status=str(found["StackStatus"]),
             outputs={o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])},
-            resolved={
-                p["ParameterKey"]: p["ResolvedValue"]
-                for p in found.get("Parameters", [])
-                if "ResolvedValue" in p
-            },
         )
 
     def template(self, name: str) -> Mapping[str, Any] | None:
@@ -124,38 +117,42 @@ class Stacks:
                 if stack["StackName"].startswith(prefix) and stack["StackStatus"] not in without
             )
 
-    def delete(self, stack: Stack) -> None:
-        """Begin to delete it, with the role that it was deployed with.
+    def delete(self, stack: Stack) -> str:
+        """Begin to delete it, with the role that it was deployed with; the event that came last before that.
 
         Raises:
             PortError: CloudFormation can't be asked, or refuses: another stack needs it.
         """
         with translated():
+            last = next(self._events(stack), {"EventId": ""})
             self._clients.cloudformation.delete_stack(StackName=stack.id)
+        return str(last["EventId"])
 
-    def failures(self, stack: Stack, since: datetime) -> list[str]:
-        """Why something of it failed since then, first things first: CloudFormation's own words.
+    def failures(self, stack: Stack, after: str) -> list[str]:
+        """Why a deletion that was begun after this event failed, first things first: CloudFormation's words.
 
+        None if it hasn't failed: a stack still shows how an earlier one ended when another has just begun.
         What was only cancelled, because something else had failed, says nothing.
 
         Raises:
             PortError: CloudFormation can't be asked.
         """
         with translated():
-            events = list(self._events(stack, since))
+            events = list(takewhile(lambda event: event["EventId"] != after, self._events(stack)))
+        failed = [event for event in reversed(events) if event["ResourceStatus"] == "DELETE_FAILED"]
+        ends = [event for event in failed if event["PhysicalResourceId"] == stack.id]
+        causes = [
+            event
+            for event in failed
+            if event not in ends and "cancelled" not in event.get("ResourceStatusReason", "")
+        ]
         return [
             f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', event['ResourceStatus'])}"
-            for event in reversed(events)
-            if event["ResourceStatus"].endswith("_FAILED")
-            and event["ResourceType"] != "AWS::CloudFormation::Stack"
-            and "cancelled" not in event.get("ResourceStatusReason", "")
+            for event in (causes or ends if ends else ())
         ]
 
-    def _events(self, stack: Stack, since: datetime) -> Iterator[Mapping[str, Any]]:
+    def _events(self, stack: Stack) -> Iterator[Mapping[str, Any]]:
         """Newest first, as CloudFormation tells them."""
         pages = self._clients.cloudformation.get_paginator("describe_stack_events")
         for page in pages.paginate(StackName=stack.id):
-            for event in page["StackEvents"]:
-                if event["Timestamp"] < since:
-                    return
-                yield event
+            yield from page["StackEvents"]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from spotrelay.core.desired import Source
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.pools import Image, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
@@ -100,6 +100,8 @@ class Status:
     cooling: tuple[str, ...]
     pools: int | None
     """Eligible for Spot; None: nobody has surveyed yet."""
+    image: Image | None
+    """What the deployed version is launched from; None: no survey has looked since it was deployed."""
     alarms: tuple[str, ...]
     """Those that ring."""
     load_unknown: str
@@ -159,6 +161,7 @@ def status(seen: ServiceSnapshot) -> Status:
         slowest_whole_s=max((s for loss in lost if (s := loss.whole_s) is not None), default=None),
         cooling=tuple(f"{pool} until {c.until:%H:%M} ({c.reason})" for pool, c in seen.cooling),
         pools=len(survey.pools) if survey else None,
+        image=survey.images.get(seen.spec.version) if survey and seen.spec else None,
         alarms=tuple(alarm.name for alarm in seen.alarms if alarm.state is AlarmState.ALARM),
         load_unknown=_load_unknown(seen),
         missing=tuple(f"{part}: {words}" for part, words in seen.missing.items()),

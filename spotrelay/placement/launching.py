@@ -8,9 +8,9 @@ from datetime import datetime
 from itertools import zip_longest
 
 from spotrelay.core import slots, timing
-from spotrelay.core.instances import RefusalKind
+from spotrelay.core.instances import Refusal, RefusalKind
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import PoolMemory, PurchaseOption
+from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import (
     Conflict,
     Denied,
@@ -21,6 +21,7 @@ from spotrelay.core.ports import (
     Throttled,
     Unavailable,
 )
+from spotrelay.core.quotas import Quota, quota_for
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, LaunchIntent
 from spotrelay.core.spec import ServiceSpec
@@ -41,6 +42,8 @@ class _Order:
     plan: Plan
     memory: PoolMemory
     option: PurchaseOption
+    taken_back: tuple[Offering, ...] = ()
+    """What EC2 takes back of the service: until its end it counts in quotas."""
 
 
 def launch(
@@ -155,7 +158,8 @@ def _order(
         max_price=waiting[0].max_price,
         min_score=waiting[0].min_score,
     )
-    return _Order(spec, plan, memory, option)
+    taken_back = tuple(r.offering for r in replicas if r.is_warned and r.offering)
+    return _Order(spec, plan, memory, option, taken_back)
 
 
 def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
@@ -215,7 +219,7 @@ def _ask(
         facts["refusals"] = [f"{r.code}: {r.offering or r.message}" for r in answer.refusals]
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
-        for refusal in {r.code: r for r in answer.refusals if r.kind.is_lasting}.values():
+        for refusal in {r.code: r for r in answer.refusals if _is_lasting(r, order)}.values():
             _tell_blocked(ports, spec.service, order.option, refusal.code, refusal.message, refusal.remedy)
     else:
         facts["error"] = repr(answer)
@@ -226,6 +230,19 @@ def _ask(
             _tell_blocked(ports, spec.service, order.option, answer.code, str(answer), answer.remedy)
     _record(ports, order, waiting, facts)
     return answer
+
+
+def _is_lasting(refusal: Refusal, order: _Order) -> bool:
+    """Whether a person must mend it: a quota that what EC2 takes back still fills has room in two minutes."""
+
+    def counted_by(offering: Offering) -> Quota | None:
+        return quota_for(offering.pool.instance_type, offering.purchase_option)
+
+    has_room_soon = refusal.kind is RefusalKind.QUOTA and any(
+        refusal.offering and counted_by(offering) == counted_by(refusal.offering)
+        for offering in order.taken_back
+    )
+    return refusal.kind.is_lasting and not has_room_soon
 
 
 def _tell_blocked(

@@ -10,7 +10,9 @@ from typing import Any
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Reading, Survey
-from spotrelay.core.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+from spotrelay.core.ports import Announcer, Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import parse_tick
@@ -53,6 +55,16 @@ def better_elsewhere(survey: Survey, region: str) -> dict[str, int]:
     }
 
 
+def to_be_told(rows: Rows, announced: Mapping[str, str]) -> dict[str, str]:
+    """What EC2 announces for instances of regular replicas that nothing is to replace yet."""
+    hosts = {
+        host(r.instance_id)
+        for r in rows.replicas.values()
+        if r.instance_id and r.is_counted and not r.is_fallback and not r.superseded_in(rows)
+    }
+    return {instance_id: what for instance_id, what in announced.items() if instance_id in hosts}
+
+
 @dataclass(frozen=True, slots=True)
 class Surveying:
     """Surveys services and keeps what was found."""
@@ -60,6 +72,7 @@ class Surveying:
     services: Services
     surveyor: Surveyor
     store: Store
+    announcer: Announcer
     telemetry: Telemetry
     clock: Clock
 
@@ -104,8 +117,13 @@ class Surveying:
         if spec is None:
             return
         survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
+        rows = self._rows(spec)
+        survey = replace(survey, images=self.surveyor.images(spec, {spec.version, *rows.earlier}))
         self.store.note_survey(survey)
         self._show(survey, spec)
+        if announced := to_be_told(rows, self.surveyor.announced(spec)):
+            self.telemetry.record("announced", service=spec.service, instances=announced)
+            self.announcer.announce(spec.service, announced)
 
     def _last(self, spec: ServiceSpec) -> Survey | None:
         """The survey before; None if there is none, or it can't be read: the new one takes its place."""
@@ -114,6 +132,14 @@ class Surveying:
         except Exception as error:  # noqa: BLE001 - whatever it is, the new survey is worth more than the old
             self.telemetry.record("last_survey_unread", service=spec.service, error=repr(error))
             return None
+
+    def _rows(self, spec: ServiceSpec) -> Rows:
+        """What the table says of the service; nothing if it can't be read."""
+        try:
+            return self.store.load(spec.service)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the survey is worth more than these
+            self.telemetry.record("rows_unread", service=spec.service, error=repr(error))
+            return Rows()
 
     def _show(self, survey: Survey, spec: ServiceSpec) -> None:
         service, scores = survey.service, survey.scores
@@ -126,6 +152,10 @@ class Surveying:
         if better := better_elsewhere(survey, spec.region):
             self.telemetry.count(Metric.BETTER_ELSEWHERE, service=service)
             self.telemetry.record("better_elsewhere", service=service, best_score=best, scores=better)
+        for version, image in survey.images.items():
+            if image.made_at is None:
+                self.telemetry.count(Metric.IMAGES_GONE)
+                self.telemetry.record("image_gone", service=service, version=version, image=image.id)
         # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",

@@ -291,6 +291,10 @@ class ServiceSection(Fields):
 _A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
 _REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
+MAX_DRAIN_S = 600
+"""A removal waits for 15 minutes, Lambda's longest. In them a removed service drains, and a large GPU
+instance shuts down, which takes minutes. What nobody removes has `drain_unhurried`."""
+
 
 class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
@@ -298,7 +302,9 @@ class SpotRelaySection(Fields):
     health_check: str | None = Field(
         default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
     )
-    drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    drain_seconds: int = Field(
+        default=30, ge=1, le=MAX_DRAIN_S, description=f"whole seconds from 1 to {MAX_DRAIN_S}"
+    )
     drain_unhurried: int = Field(default=300, ge=1, le=3600, description="whole seconds from 1 to 3600")
     # strict=False: YAML has the text of a choice, not the enumeration's member.
     on_warning: OnWarning = Field(

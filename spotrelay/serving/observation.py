@@ -29,6 +29,8 @@ class Observation:
     """The living instances that EC2 takes back, and when it said so."""
     spared: frozenset[str] = frozenset()
     """Those that EC2 says it isn't taking back. Of a Spot instance in neither, nothing is known."""
+    announced: Mapping[str, str] = field(default_factory=dict)
+    """What EC2 announces for instances, where a survey has just found that: see `ports.Announcer`."""
     recorded: Collection[str] = frozenset()
     """Of the instances that no row has, those that the table knows as ours."""
     ports: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Replicas that should be replaced and needn't go at once: the replacement first, then the drain.
 
-EC2 recommends to leave an instance, a replica doesn't answer its health checks or its readiness probe, or a
-new version is deployed.
+EC2 recommends to leave an instance, or announces an event for it, a replica doesn't answer its health checks
+or its readiness probe, or a new version is deployed.
 The load balancer sends an unhealthy one nothing while others are healthy, and spreads over all when none is:
 there it still helps.
 """
@@ -14,6 +14,7 @@ from itertools import islice
 
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.slots import host
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout, rotation
@@ -159,6 +160,9 @@ def _away(replica: Replica, reason: str, seen: Observation) -> Iterator[Drain | 
 
 
 RECOMMENDED = "rebalance recommendation"
+ANNOUNCED = "EC2 announces"
+"""How the reason begins for an instance that is to be retired, stopped, rebooted or maintained."""
+
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
 SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
@@ -219,6 +223,8 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         reason = RECOMMENDED
     elif is_silent(spec, replica, now):
         reason = SILENT
+    elif what := seen.announced.get(host(replica.instance_id or "")):
+        reason = f"{ANNOUNCED} {what}"
     elif rollout.is_next(spec, seen.rows, replica, now):
         return Replace(replica, rollout.deployed(spec.version), spec.version)
     else:

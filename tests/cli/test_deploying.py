@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +23,10 @@ from spotrelay.cli.down import Removal
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
-from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
+from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack
 from spotrelay.service import load
 from stacks.settings import AppSettings
@@ -149,6 +151,32 @@ def test_why_a_deployment_failed_is_cloudformations_word() -> None:
     assert cdk.why(["one", "two", ""]) == "two"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Resource handler returned message: "Nat Gateway is not available in this availability zone"',
+        "The provided subnets contain availability zone Lambda doesn't support. Please use a different set",
+        "The following Availability Zones us-west-1a cannot be associated with a load balancer.",
+        "Value (ap-northeast-1b) for parameter availabilityZone is invalid. Subnets can currently only be",
+        "Template error: Fn::Select  cannot select nonexistent value at index 2",
+        "",
+    ],
+)
+def test_a_zone_that_lacks_something_has_a_remedy(tmp_path: Path, words: str) -> None:
+    """Below CloudFormation's words is the setting that names the zones; below others is nothing."""
+    command = tmp_path / "cdk"
+    line = f"SpotRelay-Network |  3 | 10:17:31 AM | CREATE_FAILED        | AWS::Any::Type | {words or 'No'}"
+    command.write_text(f"#!/bin/sh\ncat << 'END'\n{line}\nEND\nexit 1\n", encoding="utf-8")
+    command.chmod(0o700)
+    made = cdk.Cdk(REGION, None, tmp_path, Teller(), time.monotonic() + 60)
+    made._command = command
+    with pytest.raises(CommandError) as failed:
+        made.deploy(tmp_path, [NETWORK_STACK])
+    assert words in str(failed.value)
+    assert ("name the zones, -c zones=" in str(failed.value)) is bool(words)
+    assert (f"--region {REGION}" in str(failed.value)) is bool(words)
+
+
 def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path) -> None:
     """The region is the command's, and with an endpoint of its own the CDK's notes are for once."""
     env = cdk.environment({"AWS_REGION": "eu-west-1"}, REGION, tmp_path)
@@ -206,7 +234,7 @@ def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
         region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value=bootstrapped, Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     monkeypatch.setattr(deployer.stacks, "named", lambda _, **__: [])
-    monkeypatch.setattr(deployer.stacks, "template", lambda _: None)
+    monkeypatch.setattr(deployer.stacks, "find", lambda _: None)
     if words:
         with pytest.raises(CommandError, match=words):
             deployer.synthesized({})
@@ -214,11 +242,10 @@ def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
         assert deployer.synthesized({}).shared == (NETWORK_STACK,)
 
 
-@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
-def test_a_creation_that_failed_says_nothing_about_the_settings(
-    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
-    """The CDK makes such a stack anew, so nothing is lost; and a service that never was shares no network."""
+def deployer_of_shared(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[str]
+) -> deploying.Deployer:
+    """Of the shared stacks. All stacks have the first state when they are looked at first, then the next."""
 
     def synth(_: cdk.Cdk, context: dict[str, str], into: Path) -> None:
         into.mkdir()
@@ -229,19 +256,34 @@ def test_a_creation_that_failed_says_nothing_about_the_settings(
         (into / "template.json").write_text('{"Resources": {}}', encoding="utf-8")
 
     monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    monkeypatch.setattr(deploying, "LOOK_S", 0.0)
     region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value="6", Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     cloudformation = deployer.clients.cloudformation
-    facts = {"StackStatus": status, "CreationTime": datetime(2026, 1, 1, tzinfo=UTC)}
+    looks = [*statuses]
+
+    def facts() -> dict[str, Any]:
+        status = looks.pop(0) if len(looks) > 1 else looks[0]
+        return {"StackStatus": status, "CreationTime": datetime(2026, 1, 1, tzinfo=UTC)}
 
     def listed(**_: Any) -> list[dict[str, Any]]:
-        return [{"StackSummaries": [{"StackName": "SpotRelay-Service-demo", **facts}]}]
+        return [{"StackSummaries": [{"StackName": "SpotRelay-Service-demo", **facts()}]}]
 
     def described(StackName: str) -> dict[str, Any]:  # noqa: N803 - CloudFormation's name
-        return {"Stacks": [{"StackId": "arn", "StackName": StackName, **facts}]}
+        return {"Stacks": [{"StackId": "arn", "StackName": StackName, **facts()}]}
 
     monkeypatch.setattr(cloudformation, "get_paginator", lambda _: SimpleNamespace(paginate=listed))
     monkeypatch.setattr(cloudformation, "describe_stacks", described)
+    return deployer
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "UPDATE_ROLLBACK_COMPLETE"])
+def test_a_creation_that_failed_says_nothing_about_the_settings(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """The CDK makes such a stack anew, so nothing is lost; and a service that never was shares no network."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, [status])
+    cloudformation = deployer.clients.cloudformation
     body = {"TemplateBody": {"Resources": {**MAIL, **SUBNET}}}
     monkeypatch.setattr(cloudformation, "get_template", lambda **_: body)
     if status == "UPDATE_ROLLBACK_COMPLETE":
@@ -251,27 +293,84 @@ def test_a_creation_that_failed_says_nothing_about_the_settings(
         assert deployer.synthesized({}).shared == (CONTROL_PLANE_STACK, NETWORK_STACK)
 
 
-class FakeStacks:
-    """Stacks that are deleted, or fail to be, at the second look."""
+def test_a_key_needs_spots_own_role(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the account's first Spot request there is none, and nobody can let it use the key."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
+    context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
+    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path)])
+    with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
+        deployer.synthesized(context)
+    deployer.clients.iam.create_role(RoleName=deploying.SPOTS_ROLE, AssumeRolePolicyDocument="{}")
+    deployer._must_have_spots_role()
+    assert capsys.readouterr().out == ""
 
-    def __init__(self, *stuck: str) -> None:
+
+@pytest.mark.parametrize(
+    ("status", "command"),
+    [
+        ("UPDATE_ROLLBACK_FAILED", "aws cloudformation continue-update-rollback --stack-name"),
+        ("UPDATE_FAILED", "aws cloudformation rollback-stack --stack-name"),
+        ("DELETE_FAILED", "aws cloudformation delete-stack --stack-name"),
+        ("REVIEW_IN_PROGRESS", "aws cloudformation delete-stack --stack-name"),
+        ("CREATE_FAILED", "aws cloudformation delete-stack --stack-name"),
+    ],
+)
+def test_a_stack_that_takes_no_template_has_a_way_out(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, command: str
+) -> None:
+    """It is named before anything is deployed, also after the last thing that CloudFormation was doing."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_IN_PROGRESS", status])
+    wanted = f"{CONTROL_PLANE_STACK} is {status}, .*: run {command} {CONTROL_PLANE_STACK} --region {REGION},"
+    with pytest.raises(CommandError, match=wanted):
+        deployer.synthesized({})
+
+
+def test_what_is_left_of_a_service_is_removed_before_it_is_deployed() -> None:
+    """By the command that waits for its replicas, not by CloudFormation's alone."""
+    left = Stack("arn", f"{SERVICE_STACK}chat", "DELETE_FAILED")
+    assert "run spotrelay down chat --region" in way_out(left, REGION)
+
+
+class FakeStacks:
+    """Stacks that are deleted, or fail to be, at the third look."""
+
+    def __init__(self, *stuck: str, begins: str = "CREATE_COMPLETE") -> None:
         self.stuck = stuck
         self.deleted: list[str] = []
+        self.draining: list[int] = []
+        """How many drained at the same time, at each look."""
+        self._begins = begins
         self._looks: dict[str, Iterator[str]] = {}
+        self._drains: set[str] = set()
 
-    def delete(self, stack: Stack) -> None:
+    def delete(self, stack: Stack) -> str:
         """Begin."""
         self.deleted.append(stack.name)
+        self._drains.add(stack.name)
         end = "DELETE_FAILED" if stack.name in self.stuck else "DELETE_COMPLETE"
-        self._looks[stack.name] = iter(("DELETE_IN_PROGRESS", end))
+        self._looks[stack.name] = iter((self._begins, "DELETE_IN_PROGRESS", end))
+        return "the event before"
 
     def find(self, id_: str) -> Stack:
         """Its next state."""
-        return Stack(id_, id_, next(self._looks[id_]))
+        self.draining.append(len(self._drains))
+        status = next(self._looks[id_])
+        if status == "DELETE_IN_PROGRESS":
+            self._drains.discard(id_)
+        return Stack(id_, id_, status)
 
-    def failures(self, stack: Stack, since: datetime) -> list[str]:
-        """Of the removal's function."""
-        return ["RemovalReplicas: chat still has 1 instances: i-1 (running)"]
+    def load(self, service: str) -> Any:
+        """As the table: replicas that are there until CloudFormation deletes what they needed."""
+        replicas = {1: SimpleNamespace(state="draining")} if service in self._drains else {}
+        return SimpleNamespace(replicas=replicas)
+
+    def failures(self, stack: Stack, after: str) -> list[str]:
+        """Of the removal's function, once the deletion has come to its end."""
+        assert after == "the event before"
+        is_over = next(self._looks[stack.name], None) is None
+        return ["RemovalReplicas: chat still has 1 instances: i-1 (running)"] if is_over else []
 
 
 @pytest.fixture
@@ -325,6 +424,40 @@ def test_a_volume_that_stays_is_named(left: list[Remains]) -> None:
     left.append(Remains(volumes=("vol-1",)))
     ends = removal(FakeStacks()).carried_out(Teller(), deploying.Limit.of(60))
     assert "vol-1" in ends[0].left
+
+
+def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
+    """Each takes a function that waits, beside the control plane's; what comes later holds up nobody."""
+    names = [f"chat-{n}" for n in range(8)]
+    stacks: Any = FakeStacks()
+    plane: Any = SimpleNamespace(store=stacks)
+    nobody: Any = None
+    services = {name: Stack(name, name, "CREATE_COMPLETE") for name in names}
+    made = Removal(nobody, plane, stacks, dict.fromkeys(names, Remains()), services)
+    ends = made.carried_out(Teller(), deploying.Limit.of(60))
+    assert stacks.deleted == names
+    assert not any(end.left for end in ends)
+    assert max(stacks.draining) == down_command.AT_ONCE == 3
+
+
+def test_what_has_not_begun_in_time_is_left(left: list[Remains]) -> None:
+    """It is said of each, and nothing of it is touched."""
+    names = [f"chat-{n}" for n in range(5)]
+    stacks: Any = FakeStacks()
+    plane: Any = SimpleNamespace(store=stacks)
+    nobody: Any = None
+    services = {name: Stack(name, name, "CREATE_COMPLETE") for name in names}
+    made = Removal(nobody, plane, stacks, dict.fromkeys(names, Remains()), services)
+    ends = {end.name: end.left for end in made.carried_out(Teller(), deploying.Limit.of(0))}
+    assert stacks.deleted == names[:3]
+    assert all("not begun within" in ends[name] for name in names[3:])
+    assert all("it goes on" in ends[name] for name in names[:3])
+
+
+def test_a_second_removal_does_not_take_the_first_ones_failure_for_its_own(left: list[Remains]) -> None:
+    """A stack is shown as it was when another deletion has just begun."""
+    stacks = FakeStacks(begins="DELETE_FAILED")
+    assert not any(end.left for end in removal(stacks).carried_out(Teller(), deploying.Limit.of(60)))
 
 
 def test_which_service_goes_must_be_said(region: Region) -> None:

@@ -250,8 +250,8 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         asked["listed"].append(name)
         return listed.get(name)
 
-    def by_region(_: Scores, regions: Any, types: Any, capacity: int) -> dict[str, int]:
-        asked["score"] = (list(regions), list(types), capacity)
+    def by_region(_: Scores, regions: Any, types: Any) -> dict[str, int]:
+        asked["score"] = (list(regions), list(types))
         return {"us-east-1": 7}
 
     monkeypatch.setattr(Prices, "spot", spot)
@@ -274,8 +274,8 @@ def test_prices_scores_and_interruptions_are_aws_own(aws: dict[str, Any]) -> Non
     assert aws["spot"] == set(aws["listed"])
     assert "g5.2xlarge" in aws["spot"]
     assert "g4dn.2xlarge" not in aws["spot"], "it doesn't fit"
-    regions, types, capacity = aws["score"]
-    assert (regions, capacity) == (["us-east-1"], 1)
+    regions, types = aws["score"]
+    assert regions == ["us-east-1"]
     assert types[0] == "g5.2xlarge"
 
 

@@ -27,6 +27,7 @@ from tests.contract.rows import NOW
 ENV: dict[str, str] = {
     Env.TABLE: TABLE,
     Env.TICK_QUEUE_URL: "https://ticks",
+    Env.LEAVE_QUEUE_URL: "https://leaves",
     Env.DEAD_LETTER_QUEUE_URL: "https://dead",
     Env.SERVICES_PATH: SERVICES_PATH,
 }
@@ -42,10 +43,11 @@ def test_a_missing_setting_is_named(missing: str) -> None:
             intake(env, MemoryTelemetry())
 
 
-@pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH])
-def test_a_survey_needs_table_and_services_only(missing: str) -> None:
-    """The survey is put together from two settings; one that is missing is named."""
-    env: dict[str, str] = {name: ENV[name] for name in (Env.TABLE, Env.SERVICES_PATH)}
+@pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL])
+def test_a_survey_needs_table_services_and_ticks_only(missing: str) -> None:
+    """The survey is put together from three settings; one that is missing is named."""
+    needed = (Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL)
+    env: dict[str, str] = {name: ENV[name] for name in needed}
     assert surveying(env, PowertoolsTelemetry())
     with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
         surveying(env | {missing: ""}, PowertoolsTelemetry())
@@ -68,8 +70,12 @@ def test_a_fleet_rises_and_survives_a_warning(
     spec = deployed_spec(aws)
     parameter = service_parameter("demo")
     aws.ssm.put_parameter(Name=parameter, Value=json.dumps(spec.to_dict()), Type="String")
-    queue = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
-    control = intake({**ENV, Env.TICK_QUEUE_URL: queue}, MemoryTelemetry(), aws).controller
+    queues = {
+        str(name): aws.sqs.create_queue(QueueName=name.lower())["QueueUrl"]
+        for name in (Env.TICK_QUEUE_URL, Env.LEAVE_QUEUE_URL)
+    }
+    env: dict[str, str] = {**ENV, **queues}
+    control = intake(env, MemoryTelemetry(), aws).controller
     store = DynamoStore(table)
     for _ in range(3):
         control.tick("demo")

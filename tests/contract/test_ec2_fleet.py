@@ -43,6 +43,14 @@ def ec2(clients: Clients) -> Iterator[Stubber]:
 
 
 @pytest.fixture
+def starting(clients: Clients) -> Iterator[Stubber]:
+    """Answers for StartInstances."""
+    with Stubber(clients.ec2_starting) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+@pytest.fixture
 def fleet(clients: Clients) -> Ec2Fleet:
     """The fleet, at a time that stands still."""
     return Ec2Fleet(clients, lambda: NOW)
@@ -387,6 +395,12 @@ def test_what_is_not_supported_now_may_be_in_minutes(
             "UnauthorizedOperation",
             "User: arn is not authorized to perform: iam:PassRole on resource: arn",
             "allow iam:PassRole to the functions' roles",
+        ),
+        (
+            "spot",
+            "UnauthorizedOperation",
+            "User: arn is not authorized to perform: ec2:RunInstances on resource: arn",
+            "-c template_conditions=false",
         ),
         (
             "spot",
@@ -801,14 +815,14 @@ def test_a_termination_that_failed_is_seen(
     ],
 )
 def test_what_cannot_be_started_costs_the_others_nothing(
-    ec2: Stubber, fleet: Ec2Fleet, code: str, status: int, kind: RefusalKind, remedy: str
+    starting: Stubber, fleet: Ec2Fleet, code: str, status: int, kind: RefusalKind, remedy: str
 ) -> None:
     """EC2 starts all or none: after a refusal each is asked for alone, and the reasons come back."""
     words = "perform: ec2:StartInstances on it"
     for ids in (("i-1", "i-2", "i-3"), ("i-1",)):
-        _refuse(ec2, code, *ids, words=words, call="start_instances", status=status)
-    ec2.add_response("start_instances", {}, {"InstanceIds": ["i-2"]})
-    _refuse(ec2, code, "i-3", words=words, call="start_instances", status=status)
+        _refuse(starting, code, *ids, words=words, call="start_instances", status=status)
+    starting.add_response("start_instances", {}, {"InstanceIds": ["i-2"]})
+    _refuse(starting, code, "i-3", words=words, call="start_instances", status=status)
     refused = fleet.start(["i-1", "i-2", "i-3", "i-1"])
     assert refused.keys() == {"i-1", "i-3"}
     refusal = refused["i-1"]
@@ -818,9 +832,58 @@ def test_what_cannot_be_started_costs_the_others_nothing(
     assert bool(refusal.remedy) is bool(remedy)
 
 
-def test_what_still_stops_is_no_refusal(ec2: Stubber, fleet: Ec2Fleet) -> None:
+def test_no_more_starts_are_asked_for_than_ec2_takes(starting: Stubber, fleet: Ec2Fleet) -> None:
+    """Of many that EC2 refuses together three are asked for alone, and nothing is said of the rest."""
+    ids = [f"i-{n}" for n in range(6)]
+    for asked in (ids, ids[:1], ids[1:2], ids[2:3]):
+        _refuse(starting, CAPACITY, *asked, call="start_instances", status=500)
+    assert fleet.start(ids).keys() == {"i-0", "i-1", "i-2"}
+
+
+def test_what_ec2_said_of_some_is_kept_when_it_throttles_the_rest(starting: Stubber, fleet: Ec2Fleet) -> None:
+    """The refusal comes back; of those that weren't answered nothing is known."""
+    for ids in (("i-1", "i-2", "i-3"), ("i-1",)):
+        _refuse(starting, CAPACITY, *ids, call="start_instances", status=500)
+    _refuse(starting, "RequestLimitExceeded", "i-2", call="start_instances", status=503)
+    assert fleet.start(["i-1", "i-2", "i-3"]).keys() == {"i-1"}
+
+
+@pytest.mark.parametrize("refused", [(), (("i-1", "i-2"),)])
+def test_starts_of_which_nothing_is_known_are_an_error(
+    starting: Stubber, fleet: Ec2Fleet, refused: tuple[tuple[str, ...], ...]
+) -> None:
+    """A throttle before any answer is raised, so that it is logged and the message comes again."""
+    for ids in refused:
+        _refuse(starting, CAPACITY, *ids, call="start_instances", status=500)
+    starting.add_client_error("start_instances", "RequestLimitExceeded", "no", 503)
+    with pytest.raises(Throttled):
+        fleet.start(["i-1", "i-2"])
+
+
+def test_a_refused_start_is_asked_for_once(clients: Clients) -> None:
+    """EC2 refuses for want of capacity with a status that botocore would repeat."""
+    assert vars(clients.ec2_starting.meta.config)["retries"]["total_max_attempts"] == 1
+
+
+@pytest.mark.parametrize(("remaining_s", "is_asked"), [(11, False), (13, True)])
+def test_nothing_is_started_that_may_not_get_on_record(
+    starting: Stubber, clients: Clients, remaining_s: float, is_asked: bool
+) -> None:
+    """With less time than a start and its record may take, it waits for the next tick."""
+    deadline = Deadline(lambda: 0.0)
+    deadline.begin(remaining_s)
+    fleet = Ec2Fleet(clients, deadline=deadline)
+    if is_asked:
+        starting.add_response("start_instances", {}, {"InstanceIds": ["i-1"]})
+        assert fleet.start(["i-1"]) == {}
+    else:
+        with pytest.raises(Throttled, match="time is left"):
+            fleet.start(["i-1"])
+
+
+def test_what_still_stops_is_no_refusal(starting: Stubber, fleet: Ec2Fleet) -> None:
     """It can be started in a moment: nothing is wrong with it, nor with where it is."""
-    _refuse(ec2, "IncorrectInstanceState", "i-1", call="start_instances")
+    _refuse(starting, "IncorrectInstanceState", "i-1", call="start_instances")
     assert fleet.start(["i-1"]) == {}
 
 
@@ -843,15 +906,16 @@ def test_what_may_not_be_stopped_comes_back_with_the_words(ec2: Stubber, fleet: 
     assert "it is protected" in refused["i-1"]
 
 
-@pytest.mark.parametrize("call", ["start", "stop"])
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [("RequestLimitExceeded", 503, Throttled), ("InternalError", 500, Unavailable)],
 )
 def test_a_start_or_stop_without_an_answer_is_seen(
-    ec2: Stubber, fleet: Ec2Fleet, call: str, code: str, status: int, error: type[Exception]
+    ec2: Stubber, starting: Stubber, fleet: Ec2Fleet, code: str, status: int, error: type[Exception]
 ) -> None:
     """Neither a throttle nor a server error is a refusal: it is raised, and the tick finds out."""
-    ec2.add_client_error(f"{call}_instances", code, "no", status)
-    with pytest.raises(error):
-        getattr(fleet, call)(["i-1", "i-2"])
+    starting.add_client_error("start_instances", code, "no", status)
+    ec2.add_client_error("stop_instances", code, "no", status)
+    for call in (fleet.start, fleet.stop):
+        with pytest.raises(error):
+            call(["i-1", "i-2"])

@@ -16,6 +16,7 @@ from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import (
     Cause,
     Cooldown,
+    Image,
     Offering,
     PoolMemory,
     PurchaseOption,
@@ -335,6 +336,18 @@ def test_what_is_held_back_comes_back_as_written(store: Store) -> None:
     store.note_held("demo", held)
     store.forget("demo")
     assert store.load("demo").held == Held()
+
+
+def test_whose_a_service_is_comes_back_as_written(store: Store) -> None:
+    """It is ours until somebody says otherwise; another's document is none of ours."""
+    store.keep_document(SPEC)
+    assert store.load("demo").is_claimed
+    store.note_claim("demo", is_ours=False)
+    assert not store.load("demo").is_claimed
+    assert store.document("demo") is None
+    store.note_claim("demo", is_ours=True)
+    assert store.load("demo").is_claimed
+    assert store.document("demo") == SPEC
 
 
 def test_requests_in_progress_come_back_as_written(store: Store) -> None:
@@ -814,6 +827,7 @@ SURVEY = Survey(
     {"us-east-1a": 9, "us-east-1b": 1},
     {"us-east-1c": 8, "us-east-1": 4, "eu-west-1": 9},
     (Reading(NOW - seconds(3600), {"us-east-1a": 8}), Reading(NOW - seconds(3660), {})),
+    {3: Image("ami-3", None), 4: Image("ami-4", NOW - seconds(86_400))},
 )
 
 

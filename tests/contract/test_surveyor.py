@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -16,16 +17,17 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.aws.announcements import CODES
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import KEPT_S
 from spotrelay.aws.prices import PLAIN_LINUX, Prices
 from spotrelay.aws.quotas import Quotas
-from spotrelay.aws.scores import power_of_two, question
+from spotrelay.aws.scores import question
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.core.pools import CapacityPool, Image, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
-from spotrelay.core.quotas import quota_for
+from spotrelay.core.quotas import CONCURRENCY, quota_for
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -180,7 +182,7 @@ class Answers:
 
 ZONES_ASKED = {
     "InstanceTypes": ["g5.xlarge", "g6.2xlarge", "g6.xlarge"],
-    "TargetCapacity": 4,
+    "TargetCapacity": 1,
     "TargetCapacityUnitType": "units",
     "SingleAvailabilityZone": True,
     "RegionNames": ["us-east-1"],
@@ -200,6 +202,91 @@ def aws(clients: Clients, monotonic: Monotonic) -> Iterator[Answers]:  # it asks
     surveyor = AwsSurveyor(clients, telemetry, monotonic, lambda quota: quotas.get(quota.code, 1000))
     with Stubber(clients.ec2_surveying) as ec2, Stubber(clients.pricing) as pricing:
         yield Answers(ec2, pricing, surveyor, telemetry, monotonic, quotas)
+
+
+def of_versions(aws: Answers, *versions: tuple[int, str]) -> None:
+    """DescribeLaunchTemplateVersions, which shows those of a range that there are."""
+    rows = [{"VersionNumber": v, "LaunchTemplateData": {"ImageId": image}} for v, image in versions]
+    aws.ec2.add_response(
+        "describe_launch_template_versions",
+        {"LaunchTemplateVersions": rows},
+        {"LaunchTemplateId": SPEC.launch_template_id, "MinVersion": "4", "MaxVersion": "7"},
+    )
+
+
+def shown(aws: Answers, *images: tuple[str, str]) -> None:
+    """DescribeImages: those that there are, and their states."""
+    rows = [
+        {"ImageId": id_, "State": state, "CreationDate": "2026-09-01T06:07:08.000Z"} for id_, state in images
+    ]
+    asked = [{"Name": "image-id", "Values": ["ami-a", "ami-b", "ami-c"]}]
+    aws.ec2.add_response("describe_images", {"Images": rows}, {"Filters": asked, "IncludeDeprecated": True})
+
+
+def test_images_are_those_that_can_be_launched_from(aws: Answers) -> None:
+    """One that EC2 doesn't show is gone, and so is one in another state; nor is a deleted version any."""
+    of_versions(aws, (7, "ami-a"), (6, "ami-x"), (5, "ami-b"), (4, "ami-c"))
+    shown(aws, ("ami-a", "available"), ("ami-c", "deregistered"))
+    made_at = datetime(2026, 9, 1, 6, 7, 8, tzinfo=UTC)
+    assert aws.surveyor.images(SPEC, {4, 5, 7}) == {
+        7: Image("ami-a", made_at),
+        5: Image("ami-b", None),
+        4: Image("ami-c", None),
+    }
+
+
+def test_images_that_nobody_may_ask_about_are_no_alarm(aws: Answers) -> None:
+    """Nothing is known of them, and the refusal is counted."""
+    aws.ec2.add_client_error("describe_launch_template_versions", "UnauthorizedOperation", "no", 403)
+    assert aws.surveyor.images(SPEC, {4}) == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
+
+
+def status(instance_id: str, *events: tuple[str, str, int | None]) -> dict[str, Any]:
+    """DescribeInstanceStatus of one instance: code, description, days from now."""
+    shown = [
+        {
+            "Code": code,
+            "Description": words,
+            **({} if days is None else {"NotBefore": NOW + timedelta(days=days)}),
+        }
+        for code, words, days in events
+    ]
+    return {"InstanceId": instance_id, "Events": shown}
+
+
+def test_what_ec2_announces_is_told_in_words(aws: Answers) -> None:
+    """Of several what comes first; not what is over or called off. Every page is read."""
+    asked = {"Filters": [{"Name": "event.code", "Values": list(CODES)}]}
+    pages = [
+        [
+            status("i-1", ("system-reboot", "The host", 9), ("instance-retirement", "Degraded", 3)),
+            status("i-2", ("instance-stop", "[Completed] Degraded", -3)),
+        ],
+        [
+            status(
+                "i-3", ("instance-stop", "[Canceled] Degraded", 3), ("system-maintenance", "The host", None)
+            ),
+            status("i-4"),
+        ],
+    ]
+    first = {"InstanceStatuses": pages[0], "NextToken": "1"}
+    aws.ec2.add_response("describe_instance_status", first, asked)
+    aws.ec2.add_response(
+        "describe_instance_status", {"InstanceStatuses": pages[1]}, {**asked, "NextToken": "1"}
+    )
+    at = NOW + timedelta(days=3)
+    assert aws.surveyor.announced(SPEC) == {
+        "i-1": f"instance-retirement, not before {at:%Y-%m-%d %H:%M} UTC",
+        "i-3": "system-maintenance",
+    }
+
+
+def test_announcements_that_nobody_may_ask_about_are_none(aws: Answers) -> None:
+    """The refusal is counted, and nothing is replaced for it."""
+    aws.ec2.add_client_error("describe_instance_status", "UnauthorizedOperation", "no", 403)
+    assert aws.surveyor.announced(SPEC) == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
 
 
 def test_a_whole_survey(aws: Answers) -> None:
@@ -354,26 +441,20 @@ def test_the_second_survey_asks_only_what_changes(aws: Answers) -> None:
     assert aws.survey().on_demand_prices == first.on_demand_prices
 
 
-@given(st.permutations(TYPES), st.integers(1, 1000))
-def test_the_same_service_asks_the_same_for_scores(types: list[str], replicas: int) -> None:
-    """The question is the same whatever order the types come in, and for fleets of nearly the same size."""
-    asked = question(types, replicas, ["us-east-1"], by_zone=True)
-    assert json.dumps(asked) == json.dumps(question(TYPES, replicas, ["us-east-1"], by_zone=True))
-    assert replicas <= asked["TargetCapacity"] < 2 * replicas or replicas == asked["TargetCapacity"] == 1
+@given(st.permutations(TYPES))
+def test_the_same_service_asks_the_same_for_scores(types: list[str]) -> None:
+    """The question is the same whatever order the types come in."""
+    asked = question(types, ["us-east-1"], by_zone=True)
+    assert json.dumps(asked) == json.dumps(question(TYPES, ["us-east-1"], by_zone=True))
 
 
-def test_capacity_is_rounded_up_to_a_power_of_two() -> None:
-    """1, 2, 4, 8: a fleet that changes by a replica rarely makes a new question."""
-    assert [power_of_two(n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 1000)] == [1, 1, 2, 4, 4, 8, 8, 16, 1024]
-
-
-def test_a_part_that_is_always_on_demand_is_not_asked_for(aws: Answers) -> None:
-    """Scores are about the Spot replicas: of three with one always on-demand, two."""
+def test_a_large_fleet_asks_for_what_one_launch_needs(aws: Answers) -> None:
+    """An account may ask for what it has used lately: all replicas in each zone would be refused."""
     aws.discovery()
     aws.prices()
     aws.zones()
-    aws.scores({**ZONES_ASKED, "TargetCapacity": 2}, zone_score("us-east-1a", 8))
-    assert aws.survey(replace(SPEC, base_on_demand=1)).scores == {"us-east-1a": 8}
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 8))
+    assert aws.survey(replace(SPEC, replicas=40)).scores == {"us-east-1a": 8}
 
 
 def test_several_regions_are_scored_as_such(aws: Answers) -> None:
@@ -519,7 +600,7 @@ def test_a_quota_that_is_too_small_is_told(aws: Answers) -> None:
 
 
 def test_the_value_of_a_quota(clients: Clients) -> None:
-    """One call for one quota, by its code; what AWS refuses is Denied."""
+    """By its code; AWS's default where none was ever applied; what AWS refuses is Denied."""
     g = quota_for("g5.xlarge", PurchaseOption.ON_DEMAND)
     assert g
     with Stubber(clients.service_quotas) as stubber:
@@ -529,6 +610,17 @@ def test_the_value_of_a_quota(clients: Clients) -> None:
         stubber.add_client_error("get_service_quota", "AccessDeniedException", "no", 400)
         with pytest.raises(Denied):
             Quotas(clients).value(g)
+        stubber.add_client_error("get_service_quota", "NoSuchResourceException", "no", 400)
+        stubber.add_response("get_aws_default_service_quota", {"Quota": {"Value": 0.0}}, asked)
+        assert Quotas(clients).value(g) == 0
+        stubber.assert_no_pending_responses()
+
+
+def test_the_concurrency_that_an_account_has(clients: Clients) -> None:
+    """Service Quotas tells a new account AWS's default, which it doesn't have: Lambda is asked."""
+    with Stubber(clients.lambda_) as stubber:
+        stubber.add_response("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 10}}, {})
+        assert Quotas(clients).value(CONCURRENCY) == 10
 
 
 def test_no_types_are_not_all_types() -> None:

@@ -11,13 +11,15 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.ticker import SqsTicker
+from spotrelay.aws.ticker import SqsAnnouncer, SqsTicker
 from spotrelay.core.held import HeldBack, Override
 from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
+from spotrelay.memory import MemoryTicker
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)
 QUEUE = "https://sqs.us-east-1.amazonaws.com/000000000000/ticks"
+LEAVES = "https://sqs.us-east-1.amazonaws.com/000000000000/leaves"
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def sqs(clients: Clients) -> Iterator[Stubber]:
 def test_a_tick_arrives_as_sent(aws: Clients) -> None:
     """What was scheduled is what the receiver parses, the announced time to the microsecond."""
     url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
-    ticker = SqsTicker(aws, url)
+    ticker = SqsTicker(aws, url, LEAVES)
     ticker.schedule("demo")
     ticker.schedule("llama3", DUE)
     messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
@@ -40,12 +42,15 @@ def test_a_tick_arrives_as_sent(aws: Clients) -> None:
 
 
 def test_what_is_no_tick_arrives_as_sent(aws: Clients) -> None:
-    """It is a message of its own kind about the service, and serves no announced tick."""
-    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
-    ticker = SqsTicker(aws, url)
-    for schedule, kind in (
-        (ticker.schedule_leave, TickKind.LEAVE),
-        (partial(ticker.schedule_override, override=Override()), TickKind.OVERRIDE),
+    """It is a message of its own kind about the service, and serves no announced tick.
+
+    Who leaves is looked at from a queue of its own: ticks wait for replicas that don't answer.
+    """
+    ticks, leaves = (aws.sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("ticks", "leaves"))
+    ticker = SqsTicker(aws, ticks, leaves)
+    for schedule, kind, url in (
+        (ticker.schedule_leave, TickKind.LEAVE, leaves),
+        (partial(ticker.schedule_override, override=Override()), TickKind.OVERRIDE, ticks),
     ):
         schedule("demo", delay_s=0)
         (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
@@ -59,9 +64,22 @@ def test_what_an_override_is_given_for_arrives_as_sent(aws: Clients) -> None:
     url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
     held = {HeldBack(f"replica {n} is kept", 'EC2 "shows" it not', "it goes", DUE) for n in range(3)}
     given = Override(frozenset(held), DUE)
-    SqsTicker(aws, url).schedule_override("demo", given, 0)
+    SqsTicker(aws, url, LEAVES).schedule_override("demo", given, 0)
     (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
     assert parse_tick(message["Body"]) == Tick("demo", kind=TickKind.OVERRIDE, override=given)
+
+
+def test_what_is_announced_arrives_as_sent(aws: Clients) -> None:
+    """Each instance with its words, in a tick that serves no announced one."""
+    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
+    told = {"i-2": "system-reboot", "i-1": "instance-stop, not before 2026-12-05 09:00 UTC"}
+    SqsAnnouncer(aws, url).announce("demo", told)
+    (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
+    tick = parse_tick(message["Body"])
+    assert (tick.service, tick.due, tick.kind, dict(tick.announced)) == ("demo", None, TickKind.TICK, told)
+    memory = MemoryTicker()
+    memory.announce("demo", told)
+    assert memory.announced == [("demo", told)]
 
 
 @pytest.mark.parametrize("kind", TickKind)
@@ -113,16 +131,16 @@ DELAYS = pytest.mark.parametrize(
 def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
     """A delay becomes whole seconds, never too early, never more than SQS takes."""
     sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
-    SqsTicker(clients, QUEUE).schedule("demo", delay_s=delay_s)
+    SqsTicker(clients, QUEUE, LEAVES).schedule("demo", delay_s=delay_s)
 
 
 @DELAYS
 def test_delays_of_a_look_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
     """The same goes for the look at who must leave, and for an override."""
-    for _ in range(2):
-        sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
-    SqsTicker(clients, QUEUE).schedule_leave("demo", delay_s)
-    SqsTicker(clients, QUEUE).schedule_override("demo", Override(), delay_s)
+    for queue in (LEAVES, QUEUE):
+        sqs.add_response("send_message", {}, {"QueueUrl": queue, "MessageBody": ANY, "DelaySeconds": sent})
+    SqsTicker(clients, QUEUE, LEAVES).schedule_leave("demo", delay_s)
+    SqsTicker(clients, QUEUE, LEAVES).schedule_override("demo", Override(), delay_s)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 
@@ -106,6 +107,25 @@ class Stand:
         """Wait until no message of a queue is due, under way, or hidden after a failure."""
         self.eventually(lambda: self._waiting(queue) == 0, f"{queue} is empty")
 
+    @contextmanager
+    def nobody_takes(self, queue_arn: str) -> Iterator[None]:
+        """No function is fed from a queue meanwhile."""
+        functions: Any = self.operator.session.client("lambda")
+        (mapping,) = functions.list_event_source_mappings(EventSourceArn=queue_arn)["EventSourceMappings"]
+        functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+        try:
+            yield
+        finally:
+            functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+
+    def due(self, queue: str) -> int:
+        """Messages of a queue that wait for their turn."""
+        return self._number(queue, "ApproximateNumberOfMessages")
+
+    def taken(self, queue: str) -> int:
+        """Messages of a queue that are under way, or hidden after a failure."""
+        return self._number(queue, "ApproximateNumberOfMessagesNotVisible")
+
     def assume(self, name: str, *actions: str) -> boto3.Session:
         """A new principal of the account that may do so much, and nothing else."""
         iam, sts = (self.operator.session.client(service) for service in ("iam", "sts"))
@@ -165,7 +185,15 @@ class Stand:
         return {
             alarm["StateValue"]
             for alarm in alarms
-            if {"Name": "QueueName", "Value": name} in alarm.get("Dimensions", [])
+            if {"Name": "QueueName", "Value": name}
+            in [
+                *alarm.get("Dimensions", []),
+                *(
+                    dimension
+                    for query in alarm.get("Metrics", [])
+                    for dimension in query.get("MetricStat", {}).get("Metric", {}).get("Dimensions", [])
+                ),
+            ]
         }
 
     def until_alarm(self, metric: Metric, state: str = "ALARM", service: str = METRICS_NO_SERVICE) -> None:
@@ -203,9 +231,15 @@ class Stand:
 
         Not those that are delayed: a service with fallbacks always has a tick announced for later.
         """
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
-        return sum(int(found[name]) for name in names)
+        return self.due(queue) + self.taken(queue)
+
+    def _number(
+        self,
+        queue: str,
+        name: Literal["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    ) -> int:
+        attributes = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])["Attributes"]
+        return int(attributes[name])
 
 
 def _policy(statement: Mapping[str, Any]) -> str:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.core.names import EVENT_SOURCE, Metric
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.ticker import SqsTicker
+from spotrelay.core.names import EVENT_SOURCE, Env, Metric
 from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import ReplicaState
+from stacks.control_plane import TICK_CONCURRENCY
 from tests import schemas
 from tests.e2e.faults.bench import Bench
-from tests.e2e.stand import SERVICE, WARNING, Stand, event
+from tests.e2e.stand import SERVICE, WARNING, WITHIN_S, Stand, event
+
+SLOW_TICKS = 40 * TICK_CONCURRENCY
+"""Of four seconds each, so that the last of them wait for longer than anybody here."""
 
 
 def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(stand: Stand) -> None:
@@ -86,6 +93,38 @@ def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> 
     ]  # one may stand in on a busy machine
     assert max(regular) == seen.replacements(victim.id)[0].id
     assert stand.dead_letters() == []
+
+
+def test_a_leave_waits_for_no_tick(stand: Stand) -> None:
+    """While every turn of the ticks is taken, and more of them wait, it is looked at who must leave."""
+    ticks = stand.outputs["TickQueueUrl"]
+    functions = stand.operator.session.client("lambda")
+    name = stand.outputs["ReconcileFunction"]
+    env = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    ticker = SqsTicker(Clients(stand.operator.session), env[Env.TICK_QUEUE_URL], env[Env.LEAVE_QUEUE_URL])
+    store = stand.operator.store
+    # Ticks that find it taken read nothing: what is read is the leave's.
+    stand.eventually(
+        lambda: store.acquire(stand.service, "test", datetime.now(UTC), 3 * WITHIN_S), "no tick is at work"
+    )
+    # How each tick begins; botocore would wait longer.
+    stand.cloud.inject_fault("UpdateItem", role=stand.outputs["ReconcileRole"], delay_s=4.0, for_s=WITHIN_S)
+    try:
+        for _ in range(SLOW_TICKS):
+            ticker.schedule(stand.service)
+        stand.eventually(lambda: stand.taken(ticks) == TICK_CONCURRENCY, "ticks take all turns")
+        since = stand.last_call()
+        ticker.schedule_leave(stand.service, 0)
+        stand.eventually(
+            lambda: any(call["action"] == "GetItem" for call in stand.calls("ReconcileRole", since)),
+            "somebody looks who must leave",
+        )
+        assert stand.due(ticks), "ticks still wait for their turn"
+    finally:
+        stand.operator.session.client("sqs").purge_queue(QueueUrl=ticks)
+        stand.cloud.clear_faults()
+        store.release(stand.service, "test")
+    stand.nothing_waits(ticks)
 
 
 def test_our_own_events_reach_a_rule_of_somebody_else_s(stand: Stand) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from lab.demo.operator import Operator
 from lab.local.environment import REGION
 from spotrelay.cli.app import app
 from spotrelay.core import timing
+from spotrelay.core.held import Override
 from spotrelay.core.names import TAG_SERVICE, Metric
 from spotrelay.core.replica import ReplicaState
+from spotrelay.events.ticks import Tick, TickKind
 from tests.e2e.conftest import WARNING_S, Rescaled
 from tests.e2e.stand import SERVICE, WITHIN_S, Stand
 
@@ -90,6 +95,49 @@ def test_an_operator_says_that_an_instance_is_gone(stand: Stand, monkeypatch: py
         time.sleep(1)
     assert f"Carried out; no longer: replica {gone.id} is kept" in done.output
     stand.until_state(gone.id, ReplicaState.DRAINING)
+    ec2.create_tags(Resources=[gone.instance_id], Tags=[tag])
+    stand.until_state(gone.id, ReplicaState.TERMINATED)
+    seen = stand.whole(stand.spec.replicas)
+    assert {r.id for r in others} <= {r.id for r in seen.ready}
+
+
+def test_a_persons_word_that_was_set_aside_is_carried_out_once_it_is_moved_back(stand: Stand) -> None:
+    """An override that no function took is a dead letter; moved back as the runbook says, it is obeyed."""
+    gone, *others = stand.watch.look().ready
+    assert gone.instance_id
+    ec2, store = stand.operator.session.client("ec2"), stand.operator.store
+    tag = {"Key": TAG_SERVICE, "Value": SERVICE}
+    ec2.delete_tags(Resources=[gone.instance_id], Tags=[tag])
+    stand.eventually(lambda: bool(store.held(SERVICE).back), "it is held back")
+    given = Override(frozenset(store.held(SERVICE).back), datetime.now(UTC))
+    word = Tick(SERVICE, kind=TickKind.OVERRIDE, override=given).to_json()
+    sqs: Any = stand.operator.session.client("sqs")
+    ticks, dead = (stand.outputs[name] for name in ("TickQueueUrl", "TickDeadLetterQueueUrl"))
+
+    def take(url: str) -> list[str]:
+        """What is there now; it is received, and stays."""
+        got = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        return [message["Body"] for message in got.get("Messages", [])]
+
+    def arn(url: str) -> str:
+        return str(
+            sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        )
+
+    def is_answered() -> bool:
+        answer = Operator(stand.operator.deployment).store.held(SERVICE).answer
+        return answer is not None and (answer.given_at, answer.lapsed) == (given.given_at, "")
+
+    with stand.nobody_takes(arn(ticks)):
+        stand.eventually(lambda: bool(take(ticks)), "ticks wait")
+        sqs.send_message(QueueUrl=ticks, MessageBody=word)
+        # Each look counts as an attempt.
+        stand.eventually(lambda: word not in take(ticks) and word in take(dead), "it is a dead letter")
+    assert not is_answered()
+    sqs.start_message_move_task(SourceArn=arn(dead), DestinationArn=arn(ticks))
+    stand.until_state(gone.id, ReplicaState.DRAINING)
+    stand.eventually(is_answered, "its giver hears so")
+    assert take(dead) == []
     ec2.create_tags(Resources=[gone.instance_id], Tags=[tag])
     stand.until_state(gone.id, ReplicaState.TERMINATED)
     seen = stand.whole(stand.spec.replicas)

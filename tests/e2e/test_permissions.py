@@ -40,8 +40,10 @@ UNSEEN = {
     # An account's first Spot request makes a role of EC2's; the local cloud has none. And signals register
     # replicas only for a service without a readiness probe: tests/e2e/faults has one. The service here has no
     # standbys: tests/local/test_grants asks for what they need. Nor does it name a group of capacity
-    # reservations, which EC2 lists in the name of whoever launches into it.
+    # reservations, which EC2 lists in the name of whoever launches into it. A signal looks into the target
+    # group only if no row tells a port, or the group is gone: tests/local/test_grants does, too.
     Function.ON_SIGNAL: {
+        "elasticloadbalancing:DescribeTargetHealth",
         "iam:CreateServiceLinkedRole",
         "resource-groups:ListGroupResources",
         "elasticloadbalancing:RegisterTargets",
@@ -89,6 +91,7 @@ def test_strangers_reach_nothing(deployed: Stand, strangers: Mapping[str, boto3.
     attempts: dict[str, Callable[[], object]] = {
         "forge a signal": lambda: sqs.send_message(QueueUrl=outputs["SignalQueueUrl"], MessageBody="{}"),
         "forge a tick": lambda: sqs.send_message(QueueUrl=outputs["TickQueueUrl"], MessageBody="{}"),
+        "forge a leave": lambda: sqs.send_message(QueueUrl=outputs["LeaveQueueUrl"], MessageBody="{}"),
         "take a signal": lambda: sqs.receive_message(QueueUrl=outputs["SignalQueueUrl"]),
         "read dead letters": lambda: sqs.receive_message(QueueUrl=outputs["SignalDeadLetterQueueUrl"]),
         "ring an alarm": lambda: sns.publish(TopicArn=outputs["AlarmTopic"], Message="fire"),

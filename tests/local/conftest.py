@@ -127,7 +127,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     ready = tmp_path_factory.mktemp("local") / "ready.json"
     process = start(ready, "--warning-s", "2", "--boot-s", "0.2", "--schedule-s", "1")
     try:
-        yield Aws(endpoint_of(process, ready))
+        aws = Aws(endpoint_of(process, ready))
+        aws.local.show_late(0, 0)  # but for the test of that, which says so
+        yield aws
     finally:
         process.terminate()
         process.wait(PATIENCE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import uuid
 import zipfile
 from typing import Any
@@ -11,13 +12,23 @@ from typing import Any
 import pytest
 
 from tests.local.conftest import Aws, eventually
+from tests.template.conftest import ROOT
 
 pytestmark = pytest.mark.xdist_group("local")
 
 CODE = """
 import boto3, json, os, time
 
+QUEUES = []
+
 def handler(event, context):
+    if event.get("Records", [{}])[0].get("body", "").startswith("http"):
+        QUEUES or QUEUES.append(boto3.client("sqs"))
+        for record in event["Records"]:  # to the same queue: the next invocation
+            QUEUES[0].send_message(QueueUrl=record["body"], MessageBody=record["body"])
+        return
+    if "fail" in event:
+        raise ValueError(event["fail"])
     if "sleep_s" in event:
         time.sleep(event["sleep_s"])
         return {"remaining_ms": context.get_remaining_time_in_millis()}
@@ -33,7 +44,7 @@ def handler(event, context):
 """
 
 
-def make_function(aws: Aws, *actions: str, timeout_s: int = 30) -> str:
+def make_function(aws: Aws, *actions: str, timeout_s: int = 30, log_format: str = "Text") -> str:
     """A function whose role may do these things."""
     name, iam = f"f-{uuid.uuid4().hex[:8]}", aws.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
@@ -46,7 +57,7 @@ def make_function(aws: Aws, *actions: str, timeout_s: int = 30) -> str:
         archive.writestr("main.py", CODE)
     aws.client("lambda").create_function(
         FunctionName=name, Runtime="python3.13", Role=role["Role"]["Arn"], Handler="main.handler",
-        Code={"ZipFile": package.getvalue()}, Timeout=timeout_s,
+        Code={"ZipFile": package.getvalue()}, Timeout=timeout_s, LoggingConfig={"LogFormat": log_format},
     )  # fmt: skip
     return name
 
@@ -88,6 +99,40 @@ def test_a_function_on_a_queue_makes_metrics(aws: Aws) -> None:
     assert total(aws, "Functions", "Seen", ("name", name)) == 1
 
 
+def send_to_itself(aws: Aws, setting: str | None) -> tuple[str, str]:
+    """A function that sends each message to its own queue again, with one under way; its dead letters."""
+    name = make_function(aws, "sqs:*")
+    dead = aws.queue()
+    url, arn = aws.queue()
+    redrive = {"deadLetterTargetArn": dead[1], "maxReceiveCount": 2}
+    attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "30"}
+    aws.sqs.set_queue_attributes(QueueUrl=url, Attributes=attributes)  # type: ignore[arg-type]  # literals
+    if setting:
+        aws.client("lambda").put_function_recursion_config(FunctionName=name, RecursiveLoop=setting)
+    aws.client("lambda").create_event_source_mapping(EventSourceArn=arn, FunctionName=name, BatchSize=1)
+    aws.sqs.send_message(QueueUrl=url, MessageBody=url)
+    return name, dead[0]
+
+
+def test_a_function_that_invokes_itself_through_a_queue_is_stopped(aws: Aws) -> None:
+    """By default it runs 16 times in a chain. Then Lambda drops the message, which ends as a dead letter."""
+    name, dead = send_to_itself(aws, None)
+    function = ("FunctionName", name)
+    found = eventually(lambda: aws.sqs.receive_message(QueueUrl=dead).get("Messages"), "it is a dead letter")
+    assert len(found) == 1
+    assert total(aws, "AWS/Lambda", "Invocations", function) == 16
+    assert total(aws, "AWS/Lambda", "RecursiveInvocationsDropped", function) == 2, "as often as received"
+    assert aws.local.longest_chains()[name] == 17
+
+
+def test_a_function_that_may_invoke_itself_goes_on(aws: Aws) -> None:
+    """Where its setting is Allow, a chain has no end; other chains through its queue are counted apart."""
+    name, _ = send_to_itself(aws, "Allow")
+    eventually(lambda: aws.local.longest_chains().get(name, 0) > 100, "a hundred in one chain")
+    assert total(aws, "AWS/Lambda", "RecursiveInvocationsDropped", ("FunctionName", name)) == 0
+    aws.client("lambda").put_function_recursion_config(FunctionName=name, RecursiveLoop="Terminate")
+
+
 def test_schedules_are_compressed(aws: Aws) -> None:
     """With --schedule-s 1, a rule that fires every minute fires every second."""
     name = f"rule-{uuid.uuid4().hex[:8]}"
@@ -113,6 +158,43 @@ def test_a_function_is_ended_at_its_time_out(aws: Aws) -> None:
     ended = function.invoke(FunctionName=name, Payload=b'{"sleep_s": 8}')
     assert ended["FunctionError"]
     assert b"timed out" in ended["Payload"].read()
+
+
+@pytest.mark.parametrize("log_format", ["JSON", "Text"])
+def test_a_time_out_is_a_status(aws: Aws, log_format: str) -> None:
+    """Lambda writes no *Task timed out* any more: its report has the status, in either format."""
+    name = make_function(aws, timeout_s=1, log_format=log_format)
+    for event in ({"sleep_s": 0}, {"sleep_s": 8}):
+        aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
+    lines = logged(aws, name)
+    assert not any("timed out" in line for line in lines)
+    if log_format == "Text":
+        reports = [line for line in lines if line.startswith("REPORT")]
+        assert ["Status: timeout" in line for line in reports] == [False, True]
+    else:
+        events = [json.loads(line) for line in lines]
+        found = [event["record"]["status"] for event in events if event["type"] == "platform.report"]
+        assert found == ["success", "timeout"]
+
+
+@pytest.mark.parametrize("alarm", ["ReconcileErrors", "OnSignalErrors"])
+def test_the_runbooks_search_finds_what_rings(aws: Aws, alarm: str) -> None:
+    """Of three invocations, the error and the time-out, and nothing of the one that went well."""
+    section = (ROOT / "docs/operations.md").read_text(encoding="utf-8").partition(f"### {alarm}\n")[2]
+    (pattern,) = re.findall(r"--filter-pattern '([^']*)'", section.partition("###")[0])
+    name = make_function(aws, timeout_s=1, log_format="JSON")
+    for event in ({"sleep_s": 0}, {"fail": "out of luck"}, {"sleep_s": 8}):
+        aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
+    error, report = (json.loads(line) for line in logged(aws, name, pattern))
+    assert (error["errorType"], error["errorMessage"]) == ("ValueError", "out of luck")
+    assert any("raise ValueError" in line for line in error["stackTrace"])
+    assert report["record"]["status"] == "timeout"
+
+
+def logged(aws: Aws, name: str, pattern: str = "") -> list[str]:
+    """Lines of a function's log, in order."""
+    events = aws.client("logs").filter_log_events(logGroupName=f"/aws/lambda/{name}", filterPattern=pattern)
+    return [str(event["message"]) for event in events["events"]]
 
 
 def test_a_function_that_sleeps_refuses_the_call_that_wakes_it(aws: Aws) -> None:

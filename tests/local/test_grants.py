@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
+from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.targets import RegisteredTargets
@@ -61,6 +62,7 @@ class Ours:
     profile: str
     table: str
     tick_queue: str
+    leave_queue: str
     dead_letters: str
 
     @property
@@ -72,6 +74,7 @@ class Ours:
             account=ACCOUNT,
             table_arn=TABLE + self.table,
             tick_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.tick_queue.rsplit('/', 1)[1]}",
+            leave_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.leave_queue.rsplit('/', 1)[1]}",
             dead_letter_queue_arns=dict.fromkeys(Function, self.dead_letters),
         )
 
@@ -129,8 +132,8 @@ def ours(ground: Ground) -> Ours:
         AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key, _ in keys],
         KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
     )  # fmt: skip
-    (ticks, _), (_, dead) = ground.aws.queue(), ground.aws.queue()
-    return Ours(ground, template, profile["InstanceProfile"]["Arn"], name, ticks, dead)
+    (ticks, _), (leaves, _), (_, dead) = (ground.aws.queue() for _ in range(3))
+    return Ours(ground, template, profile["InstanceProfile"]["Arn"], name, ticks, leaves, dead)
 
 
 @pytest.fixture(params=[Function.ON_SIGNAL, Function.RECONCILE])
@@ -336,6 +339,20 @@ def test_only_our_target_groups_are_filled_and_emptied(ours: Ours, controller: A
             call(TargetGroupArn=foreign, Targets=target)
 
 
+def test_who_takes_out_sees_the_target_group(
+    ours: Ours, controller: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both who route learn there of a target's port that no row tells, and that a group is gone."""
+    router = TargetGroupRouter(clients(controller, monkeypatch))
+    spec = replace(demo_spec(), target_group_arn=ours.target_group(OUR_TAG))
+    target = ours.run(ours.ground.aws, ImageId=IMAGE)
+    eventually(lambda: ours.ground.states([target]) == ["running"], "it runs")
+    assert not router.register(spec, [target], {target: 8081})
+    assert router.ports(spec) == {target: 8081}
+    ours.ground.aws.elb.delete_target_group(TargetGroupArn=spec.target_group_arn)
+    router.deregister(spec, [target], {target: 8081})
+
+
 def test_the_survey_writes_surveys_and_days_only(ours: Ours) -> None:
     """It can't overwrite a replica's row, nor a controller a survey or a day, nor anybody delete history."""
     survey = ours.assume(Function.SURVEY).client("dynamodb")
@@ -399,7 +416,8 @@ def test_other_queues_functions_and_parameters_are_out_of_reach(ours: Ours) -> N
     """A function sends to its own queues, invokes probers and reads documents, and nothing beside."""
     by = ours.assume(Function.RECONCILE)
     other, _ = ours.ground.aws.queue()
-    by.sqs.send_message(QueueUrl=ours.tick_queue, MessageBody="{}")
+    for own in (ours.tick_queue, ours.leave_queue):
+        by.sqs.send_message(QueueUrl=own, MessageBody="{}")
     functions, parameters = by.client("lambda"), by.client("ssm")
     attempts: tuple[Callable[[], object], ...] = (
         lambda: by.sqs.send_message(QueueUrl=other, MessageBody="{}"),

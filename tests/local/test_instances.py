@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from typing import Literal
+from typing import Any, Literal
 from urllib.request import urlopen
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.request_limits import BUCKETS, RequestLimits
+from lab.local.wire import AwsError
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
 from tests.local.conftest import USER_DATA, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -35,6 +41,29 @@ def test_filters_select_by_state_tag_and_lifecycle(ground: Ground) -> None:
     assert found(instance_state_name=["terminated"], tag__team=["vision"]) == set()
     with pytest.raises(ClientError, match="'no-such' is invalid"):
         found(no_such=["x"])
+
+
+def test_what_was_just_launched_is_shown_late_and_at_first_without_an_address(ground: Ground) -> None:
+    """By ID or by tag it is unknown for a moment, then known and without the address that it has."""
+    ec2, local = ground.aws.ec2, ground.aws.local
+
+    def found(instance_id: str) -> list[bool]:
+        by_id = [{"Name": "instance-id", "Values": [instance_id]}]
+        pages = ec2.describe_instances(Filters=by_id)["Reservations"]  # type: ignore[arg-type]  # keys are right
+        return ["PrivateIpAddress" in i for r in pages for i in r["Instances"]]
+
+    local.show_late(1000, 1000)
+    try:
+        (new,) = ground.fleet(["g5.2xlarge"])["Instances"][0]["InstanceIds"]
+        with pytest.raises(ClientError, match=r"InvalidInstanceID\.NotFound"):
+            ground.states([new])
+        assert found(new) == []
+        local.show_late(0, 1000)
+        assert found(new) == [False]
+        assert ground.states([new])
+    finally:
+        local.show_late(0, 0)
+    assert found(new) == [True]
 
 
 def test_paginator_sees_every_instance_once(ground: Ground) -> None:
@@ -122,11 +151,29 @@ def test_status_lists_running_instances(ground: Ground) -> None:
     assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)
 
 
+def test_announced_events_are_shown_with_the_instance(ground: Ground) -> None:
+    """DescribeInstanceStatus finds instances by the events that they have, or had until lately."""
+    announced, other = ground.running(2)
+    ground.aws.local.announce(announced)
+    codes = ["instance-retirement", "instance-stop"]
+
+    def shown(*codes: str) -> dict[str, list[str]]:
+        filters: Any = [{"Name": "event.code", "Values": codes}]
+        found = ground.aws.ec2.describe_instance_status(Filters=filters)["InstanceStatuses"]
+        return {s["InstanceId"]: [event["Description"] for event in s["Events"]] for s in found}
+
+    assert shown("system-reboot") == {}
+    assert shown(*codes) == {announced: ["The instance is running on degraded hardware"]}
+    ground.aws.local.call_off(announced)
+    assert shown(*codes) == {announced: ["[Canceled] The instance is running on degraded hardware"]}
+    assert other not in shown(*codes)
+
+
 def on_demand(
     ground: Ground,
     count: int,
     subnet: str,
-    instance_type: Literal["g5.xlarge", "g5.24xlarge"] = "g5.xlarge",
+    instance_type: Literal["g5.xlarge", "g5.24xlarge", "g6.24xlarge"] = "g5.xlarge",
 ) -> list[str]:
     """IDs of so many on-demand instances in a subnet."""
     reservation = ground.aws.ec2.run_instances(
@@ -257,6 +304,44 @@ def test_a_stopped_instance_takes_no_capacity(ground: Ground) -> None:
     finally:
         ground.aws.local.set_capacity("us-east-1a", type_, on_demand=pool["on_demand_capacity"])
     ec2.terminate_instances(InstanceIds=[other])
+
+
+def test_standbys_without_room_are_asked_for_four_times(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own adapter asks for all, then for three, once each: fewer than the requests that EC2 takes."""
+    type_: Literal["g6.24xlarge"] = "g6.24xlarge"
+    stopped = on_demand(ground, 5, ground.subnets[0], type_)
+    eventually(lambda: set(ground.states(stopped)) == {"running"}, "they run")
+    ground.aws.ec2.stop_instances(InstanceIds=stopped)
+    eventually(lambda: set(ground.states(stopped)) == {"stopped"}, "they are stopped")
+    time.sleep(5 / BUCKETS["StartInstances"][1])  # what other tests took comes back
+    (pool,) = ground.aws.local.pools("us-east-1a", type_)
+    ground.aws.local.set_capacity("us-east-1a", type_, on_demand=0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ground.aws.endpoint)
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    try:
+        before = ground.aws.local.calls()[-1]["n"]
+        refused = Ec2Fleet(Clients(session)).start(stopped)
+    finally:
+        ground.aws.local.set_capacity("us-east-1a", type_, on_demand=pool["on_demand_capacity"])
+    assert {r.code for r in refused.values()} == {"InsufficientInstanceCapacity"}
+    starts = [c for c in ground.aws.local.calls(since=before) if c["action"] == "StartInstances"]
+    assert [call["status"] for call in starts] == [500] * 4
+
+
+def test_a_bucket_of_requests_empties_and_fills_again() -> None:
+    """Five starts at once, then two a second, and never more than five are saved up; no other is counted."""
+    at_s = 0.0
+    limits = RequestLimits(lambda: at_s)
+    for later_s, allowed in ((0.0, 5), (1.0, 2), (60.0, 5)):
+        at_s += later_s
+        for _ in range(allowed):
+            limits.take("StartInstances")
+        with pytest.raises(AwsError, match="RequestLimitExceeded") as refused:
+            limits.take("StartInstances")
+        assert refused.value.status == 503
+    limits.take("DescribeInstances")
 
 
 def test_a_stopped_instance_counts_in_no_quota(ground: Ground) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -218,6 +220,17 @@ def test_a_quota_refuses_by_ec2s_code(ground: Ground, option: str, code: str, re
     assert sum(pool[f"{option.replace('-', '_')}_in_use"] for pool in state) == 2, "no place is lost"
 
 
+def test_a_quota_that_was_never_changed_has_a_default_alone(ground: Ground) -> None:
+    """Service Quotas doesn't retrieve it; nor Lambda's concurrency, which Lambda tells."""
+    quotas = ground.aws.client("service-quotas")
+    for service, code, default in (("ec2", "L-6B0D517C", PLENTY), ("lambda", "L-B99A9384", 1000)):
+        asked = {"ServiceCode": service, "QuotaCode": code}
+        with pytest.raises(ClientError, match="NoSuchResourceException"):
+            quotas.get_service_quota(**asked)
+        assert quotas.get_aws_default_service_quota(**asked)["Quota"]["Value"] == default
+    assert ground.aws.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
+
+
 def test_a_quota_that_there_isnt(ground: Ground) -> None:
     """AWS's own error, for a code that it doesn't know."""
     with pytest.raises(ClientError, match="NoSuchResourceException"):
@@ -240,3 +253,10 @@ def test_an_image_that_is_gone_launches_nothing(ground: Ground) -> None:
     (error,) = answer["Errors"]
     assert (answer["Instances"], error["ErrorCode"]) == ([], "InvalidAMIID.NotFound")
     assert image in error["ErrorMessage"]
+    other, ec2 = "ami-00000000000000001", ground.aws.ec2
+    asked: Any = [{"Name": "image-id", "Values": [image, other]}]
+    assert [found["ImageId"] for found in ec2.describe_images(Filters=asked)["Images"]] == [other]
+    with pytest.raises(ClientError, match=r"InvalidAMIID\.NotFound"):
+        ec2.describe_images(ImageIds=[other, image])
+    ground.aws.local.find_image(image)
+    assert ground.fleet([], LaunchTemplateConfigs=[config])["Instances"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from lab.local.metrics import Datum, alarm_state, embedded_metrics
+from lab.local.metrics import LATE_S, Datum, alarm_state, embedded_metrics
 from tests.local.conftest import PATIENCE_S, Aws, eventually
 
 
@@ -77,7 +78,7 @@ def test_alarm_state(alarm: dict[str, object], periods: list[float | None], stat
 
 @pytest.mark.xdist_group("local")
 def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
-    """A message in one queue sets off that queue's alarm and leaves another queue's alone."""
+    """A message in one queue sets off that queue's alarm and leaves another's, which was idle, alone."""
     cloudwatch, names = aws.client("cloudwatch"), [f"q-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in names:
         url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -94,7 +95,37 @@ def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
         by_name = {alarm["AlarmName"]: alarm["StateValue"] for alarm in alarms}
         return [by_name[name] for name in names]
 
-    eventually(lambda: states() == ["ALARM", "OK"], "the first queue's alarm, and only that")
+    eventually(lambda: states() == ["ALARM", "INSUFFICIENT_DATA"], "the first queue's alarm, and only that")
+
+
+def measured(aws: Aws, queue_arn: str, metric: str) -> list[float]:
+    """What SQS has said of a queue, by the minute."""
+    found = aws.client("cloudwatch").get_metric_statistics(
+        Namespace="AWS/SQS", MetricName=metric, StartTime=0, EndTime=4_000_000_000, Period=60,
+        Dimensions=[{"Name": "QueueName", "Value": queue_arn.rpartition(":")[2]}], Statistics=["Maximum"],
+    )["Datapoints"]  # fmt: skip
+    return [point["Maximum"] for point in found]
+
+
+@pytest.mark.xdist_group("local")
+def test_a_queue_that_was_idle_is_measured_late(aws: Aws) -> None:
+    """A queue that nobody used has no metrics, and none for a while once it has a message.
+
+    SQS's quarter of an hour is compressed as schedules are. What was received three times has no age.
+    """
+    (url, arn), (other_url, other) = aws.queue(), aws.queue()
+    for queue in (url, other_url):
+        aws.sqs.send_message(QueueUrl=queue, MessageBody="x")
+    sent_at = time.monotonic()
+    for _ in range(3):
+        aws.sqs.receive_message(QueueUrl=other_url, VisibilityTimeout=0)
+    visible, age = "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"
+    eventually(lambda: measured(aws, arn, visible) and measured(aws, other, visible), "they are measured")
+    took_s = time.monotonic() - sent_at
+    assert took_s >= LATE_S / 60
+    assert {*measured(aws, arn, visible), *measured(aws, other, visible)} == {1.0}
+    assert max(measured(aws, arn, age)) >= LATE_S / 60
+    assert set(measured(aws, other, age)) == {0.0}
 
 
 @pytest.mark.xdist_group("local")

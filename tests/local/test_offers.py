@@ -67,13 +67,20 @@ def test_placement_scores_follow_the_market(ground: Ground) -> None:
     types = ["g5.2xlarge", "g6.2xlarge", "g6e.2xlarge"]
     ground.aws.local.dry_up(zone="us-east-1a", warn=False)
     scores = ground.aws.ec2.get_spot_placement_scores(
-        InstanceTypes=types, TargetCapacity=2, SingleAvailabilityZone=True, RegionNames=["us-east-1"]
+        InstanceTypes=types, TargetCapacity=1, SingleAvailabilityZone=True, RegionNames=["us-east-1"]
     )["SpotPlacementScores"]
     zones = ground.aws.ec2.describe_availability_zones()["AvailabilityZones"]
     (dry,) = [z["ZoneId"] for z in zones if z["ZoneName"] == "us-east-1a"]
     by_zone = {s["AvailabilityZoneId"]: s["Score"] for s in scores}
     assert by_zone[dry] == 1
     assert max(by_zone.values()) > 5
+
+
+def test_a_new_account_gets_no_score_for_a_fleet(ground: Ground) -> None:
+    """It may ask for what it has used lately, and a little more."""
+    types = ["g5.2xlarge", "g6.2xlarge", "g6e.2xlarge"]
+    with pytest.raises(ClientError, match="recent Spot usage"):
+        ground.aws.ec2.get_spot_placement_scores(InstanceTypes=types, TargetCapacity=1000)
 
 
 def test_list_prices_are_the_markets(aws: Aws) -> None:

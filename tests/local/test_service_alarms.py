@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.metrics import MORE_PERIODS
 from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric, alarms_prefix
 from stacks.alarms import TOPIC_NAME
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
 from tests.local.conftest import Aws, eventually
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template
+from tests.template.support import LOOK_BACKS, Template
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -101,9 +102,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"Resources": chosen}
 
 
-@pytest.fixture
-def deployed(aws: Aws, template: dict[str, Any]) -> Iterator[Deployed]:
-    """Deployed by CloudFormation, whole for a while."""
+@pytest.fixture(params=LOOK_BACKS, ids="{} more periods".format)
+def deployed(aws: Aws, template: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Deployed]:
+    """Deployed by CloudFormation, whole for a while; however far CloudWatch looks back."""
+    aws.local.look_back(request.param)
     sns, cloudformation = aws.client("sns"), aws.client("cloudformation")
     topic = sns.create_topic(Name=TOPIC_NAME)["TopicArn"]
     url, arn = aws.queue("sns.amazonaws.com")
@@ -119,6 +121,7 @@ def deployed(aws: Aws, template: dict[str, Any]) -> Iterator[Deployed]:
     cloudformation.delete_stack(StackName="alarms")
     cloudformation.get_waiter("stack_delete_complete").wait(StackName="alarms", WaiterConfig={"Delay": 1})
     assert found.alarms() == {}, "left over"
+    aws.local.look_back(MORE_PERIODS)
     sns.delete_topic(TopicArn=topic)
 
 

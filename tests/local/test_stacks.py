@@ -9,9 +9,14 @@ from collections.abc import Callable
 from ssl import SSLCertVerificationError
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.cloudformation import CONSTRAINED_ZONE
+from spotrelay.aws.clients import Clients
+from spotrelay.operate.stack_remedies import remedy
+from spotrelay.operate.stacks import Stacks
 from tests.certificates import SelfSigned
 from tests.local.conftest import Aws, Ground, eventually
 
@@ -57,7 +62,11 @@ class Stack:
         return str(next(e["ResourceStatusReason"] for e in events if e["ResourceStatus"].endswith("_FAILED")))
 
     def _deploy(self, action: Callable[..., object], resources: Resources) -> str:
-        action(StackName=self.name, TemplateBody=json.dumps({"Resources": resources}))
+        action(
+            StackName=self.name,
+            TemplateBody=json.dumps({"Resources": resources}),
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
 
         def status() -> str:
             stacks = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
@@ -419,3 +428,81 @@ def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:
     assert [gateway["State"] for gateway in found] == ["available"]
     another.remove()
     assert not ground.aws.ec2.describe_addresses()["Addresses"]
+
+
+@pytest.mark.parametrize("lacking", ["NAT gateways", "functions", "load balancers"])
+def test_a_zone_may_lack_something(ground: Ground, lacking: str) -> None:
+    """What AWS doesn't offer there fails its stack, in words of which `up` makes a remedy."""
+    subnet = ground.aws.ec2.create_subnet(
+        VpcId=ground.vpc, CidrBlock="10.0.250.0/24", AvailabilityZone=CONSTRAINED_ZONE
+    )["Subnet"]["SubnetId"]
+    function = {
+        "Code": {"ZipFile": "def handler(*_): pass"}, "Handler": "index.handler", "Runtime": "python3.13",
+        "Role": "arn:aws:iam::000000000000:role/none",
+        "VpcConfig": {"SubnetIds": [ground.subnets[0], subnet]},
+    }  # fmt: skip
+    refused = {
+        "NAT gateways": ("AWS::EC2::NatGateway", {"SubnetId": subnet, "AllocationId": "eipalloc-1"}),
+        "functions": ("AWS::Lambda::Function", function),
+        "load balancers": (
+            "AWS::ElasticLoadBalancingV2::LoadBalancer",
+            {"Name": f"lb-{uuid.uuid4().hex[:8]}", "Subnets": [ground.subnets[0], subnet]},
+        ),
+    }
+    type_, properties = refused[lacking]
+    stack = Stack(ground.aws)
+    assert stack.create({"There": {"Type": type_, "Properties": properties}}) == "ROLLBACK_COMPLETE"
+    assert "name the zones, -c zones=" in remedy(stack.reason(), "us-east-1")
+
+
+def test_a_deletion_that_failed_is_told_from_the_one_before(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What something needs that couldn't be deleted stays; a second deletion has failures of its own only."""
+    for setting, value in {
+        "AWS_ENDPOINT_URL": ground.aws.endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(setting, value)
+    stacks = Stacks(Clients(boto3.Session(region_name="us-east-1")))
+    ssm, iam = ground.aws.client("ssm"), ground.aws.client("iam")
+    user, name = f"user-{uuid.uuid4().hex[:8]}", f"/{uuid.uuid4().hex[:8]}"
+    stack = Stack(ground.aws)
+    resources: Resources = {
+        "Needed": parameter(name),
+        "Free": parameter(f"{name}-free"),
+        "User": {"Type": "AWS::IAM::User", "Properties": {"UserName": user}, "DependsOn": "Needed"},
+    }
+    assert stack.create(resources) == "CREATE_COMPLETE"
+    key = iam.create_access_key(UserName=user)["AccessKey"]["AccessKeyId"]
+    found = stacks.find(stack.name)
+    assert found is not None
+    events = []
+    for _ in range(2):
+        events.append(stacks.delete(found))
+        failures = eventually(lambda: stacks.failures(found, events[-1]), "it has failed")
+        assert [failure.partition(":")[0] for failure in failures] == ["User"]
+        assert ssm.get_parameters(Names=[name, f"{name}-free"])["InvalidParameters"] == [f"{name}-free"]
+    iam.delete_access_key(UserName=user, AccessKeyId=key)
+    last = stacks.delete(found)
+    eventually(lambda: (now := stacks.find(found.id)) and now.is_gone, "it is gone")
+    assert stacks.failures(found, last) == []
+    assert stacks.failures(found, events[0]), "what failed is still told of the deletions before"
+
+
+@pytest.mark.parametrize("what", ["AWS::EC2::EIP", "AWS::EC2::SecurityGroup"])
+def test_what_goes_beyond_a_quota_is_refused(ground: Ground, what: str) -> None:
+    """A sixth address, and a sixty-first rule, fail their stack, in words of which `up` makes a remedy."""
+    rules = [
+        {"CidrIp": f"10.{n}.0.0/16", "IpProtocol": "tcp", "FromPort": 80, "ToPort": 80} for n in range(61)
+    ]
+    group = {"GroupDescription": "test", "VpcId": ground.vpc, "SecurityGroupIngress": rules}
+    resources = (
+        {f"Address{n}": {"Type": what, "Properties": {"Domain": "vpc"}} for n in range(6)}
+        if what.endswith("EIP")
+        else {"Group": {"Type": what, "Properties": group}}
+    )
+    stack = Stack(ground.aws)
+    assert stack.create(resources) == "ROLLBACK_COMPLETE"
+    assert "us-east-1.console.aws.amazon.com/servicequotas" in remedy(stack.reason(), "us-east-1")

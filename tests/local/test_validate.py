@@ -34,6 +34,13 @@ def run(monkeypatch: pytest.MonkeyPatch, aws: Aws, *options: str) -> tuple[int, 
     return result.exit_code, result.stdout, result.stderr
 
 
+def test_an_account_whose_quotas_nobody_changed_is_asked_all_the_same(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS's defaults are taken, and Lambda's own word for its concurrency."""
+    assert run(monkeypatch, aws, "--account", "--json")[0] == 0
+
+
 def test_the_costs_are_at_the_accounts_prices(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     """List prices and a week of Spot's, for every type and zone; the table says the sums."""
     code, out, err = run(monkeypatch, aws, "--json")

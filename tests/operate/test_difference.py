@@ -41,45 +41,45 @@ def test_the_same_template_changes_nothing() -> None:
     """Also where the CDK notes something else for itself."""
     other = service()
     other["Resources"]["Instances"]["Metadata"] = {"aws:cdk:path": "elsewhere"}
-    assert of_service("chat", service(), other, {}).is_nothing
+    assert of_service("chat", service(), other).is_nothing
 
 
 def test_a_setting_takes_no_new_version() -> None:
     """The number of replicas is shown as it was and will be, and instances stay."""
-    made = of_service("chat", service(), service(replicas=4), {})
+    made = of_service("chat", service(), service(replicas=4))
     assert (made.settings, made.is_new_version, made.resources) == (("replicas: 3 → 4",), False, ())
 
 
 def test_what_instances_run_takes_a_new_version() -> None:
     """A changed launch template says what of the file it comes from."""
-    made = of_service("chat", service(), service(data={"UserData": "b", "BlockDeviceMappings": [1]}), {})
+    made = of_service("chat", service(), service(data={"UserData": "b", "BlockDeviceMappings": [1]}))
     assert made.instances == ("the disk", "what instances run (setup, run, envs, secrets or files)")
     assert made.resources == ()
 
 
 def test_a_newer_image_takes_a_new_version() -> None:
-    """No template says so, but what the parameter says now. One that isn't the instances' doesn't count."""
-    assert of_service("chat", service(), service(), {"Image": "ami-2"}).instances == ("a newer image, ami-2",)
-    assert of_service("chat", service(), service(), {"Other": "ami-2"}).is_nothing
+    """No template says so, but who deploys."""
+    assert of_service("chat", service(), service(), "ami-2").instances == ("a newer image, ami-2",)
+    assert of_service("chat", service(), service()).is_nothing
 
 
 def test_what_a_service_would_lose_is_told_apart() -> None:
     """A rule that isn't in the new template is removed; what is new or changed is not."""
     rule = {"Type": "AWS::ElasticLoadBalancingV2::ListenerRule", "Properties": {"Priority": 1}}
-    made = of_service("chat", service(more={"Rule": rule}), service(more={"Alarm": rule}), {})
+    made = of_service("chat", service(more={"Rule": rule}), service(more={"Alarm": rule}))
     assert [str(change) for change in made.removed] == ["ElasticLoadBalancingV2::ListenerRule Rule removed"]
     assert [change.how for change in made.resources] == [How.ADDED, How.REMOVED]
 
 
 def test_what_the_stack_fills_in_is_no_setting() -> None:
     """A launch template of another name in the template isn't something that a file says."""
-    made = of_service("chat", service(launch_template_id="a"), service(launch_template_id="b"), {})
+    made = of_service("chat", service(launch_template_id="a"), service(launch_template_id="b"))
     assert made.settings == ()
 
 
 def test_a_longer_setting_is_only_named() -> None:
     """A probe's body says nothing at a glance."""
-    made = of_service("chat", service(probe="x" * 50), service(probe="y" * 50), {})
+    made = of_service("chat", service(probe="x" * 50), service(probe="y" * 50))
     assert made.settings == ("probe: changed",)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from spotrelay.cli.status import footer
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
+    Image,
     Offering,
     PoolMemory,
     PurchaseOption,
@@ -73,6 +75,21 @@ def test_as_many_as_desired_are_whole() -> None:
     assert found.share_saved == pytest.approx(0.6)
     assert found.serving_since == START + seconds(60)
     assert found.is_whole
+
+
+@pytest.mark.parametrize(
+    ("made_at", "told"),
+    [(NOW - timedelta(days=80), "Image: ami-1, 80 d old."), (None, "Image: ami-1 is gone: nothing can be")],
+)
+def test_the_images_age_is_told(made_at: datetime | None, told: str) -> None:
+    """Of the deployed version's, as the survey found it; before one has, nothing."""
+    found = survey()
+    assert found.survey
+    known = replace(
+        found.survey, images={SPEC.version: Image("ami-1", made_at), SPEC.version + 1: Image("ami-0", NOW)}
+    )
+    assert any(line.startswith(told) for line in footer(status(seen(on(1), memory=PoolMemory((), known)))))
+    assert not any("Image" in line for line in footer(status(seen(on(1)))))
 
 
 def test_what_is_missing_is_told_with_the_reason() -> None:

@@ -537,7 +537,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),
-        "3:3: service.drain_seconds: expected whole seconds from 1 to 3600, got 0",
+        "3:3: service.drain_seconds: expected whole seconds from 1 to 600, got 0",
     ),
 }
 

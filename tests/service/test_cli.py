@@ -121,12 +121,31 @@ def test_an_accounts_quotas(
     if code == 3:
         assert "servicequotas:GetServiceQuota" in lines[-1]
     else:
-        assert lines.pop(0).startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
+        concurrency = lines.pop(0)
+        assert concurrency.startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
+        assert "carries 3 services" in concurrency
         assert len(lines) == len(short)
     for quota_code, line in zip(short, lines, strict=False):
         assert line.startswith(str(file))
         assert f"({quota_code}) is 0 vCPU" in line
         assert f"us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{quota_code}" in line
+
+
+def test_a_quota_that_the_replicas_fill_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is enough, but a replacement is refused while what EC2 takes back still runs: told, no problem."""
+    for vcpus, told in ((16, ["spot, us-east-1: All G and VT Spot Instance Requests"]), (24, [])):
+        values = {"L-3819A6DF": vcpus, "L-DB2E81BA": 1000, "L-B99A9384": 1000}
+        monkeypatch.setattr(Quotas, "value", lambda _, quota, values=values: float(values[quota.code]))
+        file = str(ROOT / "services" / "llama3.yaml")
+        code, out, err = invoke("validate", "--account", "--region", "us-east-1", file)
+        lines = [line for line in err.splitlines() if "quota" in line or "L-3819A6DF" in line]
+        assert code == 0
+        assert [line.startswith(f"notice: {begin}") for line, begin in zip(lines, told, strict=True)] == [
+            True
+        ] * len(told)
+        code, out, _ = invoke("validate", "--account", "--region", "us-east-1", "--json", file)
+        assert (code, len(json.loads(out)["notices"])) == (0, len(told))
+        assert all("ask for 24 or more" in line for line in lines)
 
 
 def invoke(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:

@@ -95,7 +95,7 @@ def test_a_message_names_the_users_own_field_line_and_column(problems: Refuser) 
     assert [
         str(p) for p in problems(GOOD + "spotrelay: {drain_seconds: 0, instance_types: [g5.xlarge, x]}")
     ] == [
-        "chat.yaml:8:13: spotrelay.drain_seconds: expected whole seconds from 1 to 3600, got 0",
+        "chat.yaml:8:13: spotrelay.drain_seconds: expected whole seconds from 1 to 600, got 0",
         "chat.yaml:8:59: spotrelay.instance_types[1]: 'x' is no known instance type",
     ]
     (problem,) = problems(GOOD.replace("{A10G, L4, L40S}", "Inferentia2"))

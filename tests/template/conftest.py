@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def synthesize(target: Path, settings: AppSettings, context: Mapping[str, Any] | None = None) -> Path:
-    """A cloud assembly of the stacks that the settings ask for; `context` is for the CDK itself."""
+    """A cloud assembly of the stacks that the settings ask for.
+
+    `context` is for the CDK itself, beside the flags of cdk.json.
+    """
     import aws_cdk as cdk  # here, since stacks says which Node it starts: stacks comes first
 
-    app = cdk.App(outdir=str(target), context=context)
+    app = cdk.App(outdir=str(target), context={**flags(), **(context or {})})
     build(app, settings)
     app.synth()
     return target
+
+
+def flags() -> dict[str, Any]:
+    """What cdk.json decides about the CDK itself."""
+    context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return {name: value for name, value in context.items() if name.startswith("@aws-cdk")}
 
 
 @pytest.fixture(scope="session")

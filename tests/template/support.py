@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotrelay.core.names import alarms_prefix
+from spotrelay.core.names import VERSION_RESOURCE, alarms_prefix
 
 Properties = dict[str, Any]
+
+LOOK_BACKS = (0, 2, 5)
+"""How many periods before the evaluated ones CloudWatch may take for those without data: it says only that
+there are some, and alarms must be right whatever it is."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,19 @@ class Template:
             if {"Ref": role} in policy.get("Roles", [])
             for statement in policy["PolicyDocument"]["Statement"]
         ]
+
+
+def warnings_of(assembly: Path) -> list[str]:
+    """What `cdk synth` warns of."""
+    manifest = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))
+    return [
+        str(entry["data"])
+        for artifact in manifest["artifacts"].values()
+        if "additionalMetadataFile" in artifact
+        for entries in json.loads((assembly / artifact["additionalMetadataFile"]).read_text("utf-8")).values()
+        for entry in entries
+        if entry["type"] == "aws:cdk:warning"
+    ]
 
 
 def alarms_of(template: Template, of: str) -> dict[str, Properties]:
@@ -147,6 +164,13 @@ def flat(value: Any) -> str:
             return str(value)
 
 
+def document_text(template: Template, version: str = "7") -> str:
+    """What a service's stack writes for the controller, if the version to deploy is this one."""
+    (kept,) = template.all(VERSION_RESOURCE)
+    text = flat(template.only("AWS::SSM::Parameter")["Value"])
+    return text.replace(f"<{kept}.Version>", version)
+
+
 def exported(template: Template, token: str) -> str:
     """What a stack exports under the name that `flat` left in the text of another, flat itself."""
     (found,) = (
@@ -205,12 +229,17 @@ def function(template: Template, name: str) -> dict[str, Any]:
     return template.all("AWS::Lambda::Function")[function_id(template, name)]
 
 
-def mapping_of(template: Template, name: str) -> dict[str, Any]:
-    """What feeds a function."""
+LEAVES = "Leaves"
+"""The queue of looks at who must leave; the other one of `reconcile` is that of its ticks."""
+
+
+def mapping_of(template: Template, name: str, queue: str = "") -> dict[str, Any]:
+    """What feeds a function: from the queue of signals or of ticks, unless another is named."""
     (found,) = (
         m
         for m in template.all("AWS::Lambda::EventSourceMapping").values()
         if refers_to(m["FunctionName"]) == function_id(template, name)
+        if refers_to(m["EventSourceArn"]).startswith(LEAVES) == (queue == LEAVES)
     )
     return found
 
@@ -220,6 +249,6 @@ def targets_of(template: Template, rule: Mapping[str, Any]) -> set[str]:
     return {refers_to(target["Arn"]) for target in rule["Targets"]}
 
 
-def queue_of(template: Template, name: str) -> str:
-    """The queue that feeds a function."""
-    return refers_to(mapping_of(template, name)["EventSourceArn"])
+def queue_of(template: Template, name: str, queue: str = "") -> str:
+    """The queue that feeds a function, as for `mapping_of`."""
+    return refers_to(mapping_of(template, name, queue)["EventSourceArn"])

@@ -18,10 +18,7 @@ from lab.local.suppression import Suppression
 from spotrelay.core.names import Alarm, Metric
 from spotrelay.service import Service, load
 from tests.template.conftest import SERVICE_FILES
-from tests.template.support import Template, alarms_of, flat, metrics_of
-
-MORE_PERIODS = 2
-"""CloudWatch looks at some periods before the evaluated ones, too: in its guide's examples, two."""
+from tests.template.support import LOOK_BACKS, Template, alarms_of, flat, metrics_of
 
 HOUR, DAY = 60, 1440
 
@@ -44,6 +41,9 @@ ACTIONS = {"ALARM": "AlarmActions", "OK": "OKActions", "INSUFFICIENT_DATA": "Ins
 class Watch:
     """A stack's alarms, minute by minute."""
 
+    more_periods = 0
+    """How many periods before the evaluated ones stand in for those without data."""
+
     def __init__(self, template: Template, of: str, streams: Streams) -> None:
         self._streams = streams
         names = alarms_of(template, of)
@@ -65,6 +65,7 @@ class Watch:
         """(minute, alarm, state) of each message; left out is that a new alarm is well."""
         self.states: dict[str, list[str]] = {short: [] for short in names}
         self._minute = 0
+        self._values: dict[tuple[str, int], float | None] = {}
 
     def run(self, minutes: int) -> Watch:
         """Let time pass."""
@@ -108,28 +109,28 @@ class Watch:
             self.told.append((self._minute, alarm["Short"], alarm["StateValue"]))
 
     def _evaluate(self, alarm: dict[str, Any]) -> None:
-        metrics = metrics_of(alarm)
-        length = metrics[0]["Period"] // 60
-        count = alarm["EvaluationPeriods"] + MORE_PERIODS
+        length = metrics_of(alarm)[0]["Period"] // 60
         if length * alarm["EvaluationPeriods"] > DAY and self._minute % HOUR:
             return  # more than a day: looked at once an hour
-        series: dict[str, Series] = {}
-        for metric in metrics:
-            values = self._periods(metric, count)
-            series[metric["Id"]] = {age: value for age, value in enumerate(values) if value is not None}
-        found = returned_series(alarm["Metrics"], series) if "Metrics" in alarm else series[""]
-        state, _ = alarm_state(alarm, [found.get(age) for age in range(count)])
+        last = self._minute // length
+        count = alarm["EvaluationPeriods"] + self.more_periods
+        state, _ = alarm_state(alarm, [self._value(alarm, last - age) for age in range(count)])
         self._enter(alarm, state)
 
-    def _periods(self, metric: Mapping[str, Any], count: int) -> Iterable[float | None]:
-        """The statistic of each period, newest first, the last of them ended by this minute."""
-        length = metric["Period"] // 60
-        statistic = STATISTICS[metric["Stat"]]
-        stream = self._streams.get(metric["MetricName"], nothing)
-        for n in range(count):
-            end = (self._minute // length - n) * length
-            values = [v for m in range(max(end - length, 0), end) for v in stream(m)]
-            yield statistic(values) if values else None
+    def _value(self, alarm: Mapping[str, Any], period: int) -> float | None:
+        """What the alarm looks at in a period, which are numbered from the deployment on; None: nothing."""
+        key = alarm["Short"], period
+        if key not in self._values:
+            series: dict[str, Series] = {}
+            for metric in metrics_of(alarm):
+                length = metric["Period"] // 60
+                stream = self._streams.get(metric["MetricName"], nothing)
+                values = [v for m in range(max(period - 1, 0) * length, period * length) for v in stream(m)]
+                series[metric["Id"]] = {0: STATISTICS[metric["Stat"]](values)} if values else {}
+            if "Metrics" in alarm and any(series.values()):
+                series[""] = returned_series(alarm["Metrics"], series)
+            self._values[key] = series.get("", {}).get(0)
+        return self._values[key]
 
     def _enter(self, alarm: dict[str, Any], state: str) -> None:
         old = alarm["StateValue"]
@@ -147,6 +148,12 @@ class Watch:
         words = states.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
         assert re.fullmatch(r"(True|False|and|or|not|[() ])+", words), rule
         return bool(eval(words))  # noqa: S307  # nothing but these words
+
+
+@pytest.fixture(params=LOOK_BACKS, ids="{} more periods".format, autouse=True)
+def more_periods(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is true of an alarm is true however far CloudWatch looks back."""
+    monkeypatch.setattr(Watch, "more_periods", request.param)
 
 
 def nothing(_: int) -> list[float]:
@@ -202,22 +209,27 @@ CONTROL_PLANE: dict[str, tuple[str, Stream, Stream, Stream, int]] = {
     "ReconcileSilent": (
         "Invocations", lambda m: [] if m in (0, 33) else [1], always(20), until(90, 1), 100
     ),
-    # The schedule's first survey comes after an hour, a deployed service's at once.
-    "SurveySilent": ("Invocations", each(60), lambda m: [1] if m == 3 or m >= 60 else [], until(61, 1), 430),
+    # The schedule's first survey comes after an hour, a deployed service's at once. Of three hours without
+    # one CloudWatch may tell after as many more as it looks back further.
+    "SurveySilent": ("Invocations", each(60), lambda m: [1] if m == 3 or m >= 60 else [], until(61, 1), 610),
     # A signal that fails comes back after 90 s: what fails again then fails for good.
     "OnSignalErrors": ("Errors", nothing, once(20), once(30, 32), 34),
     # One tick that fails is done again within a minute; one that always fails does so every minute.
     "ReconcileErrors": ("Errors", always(0), once(20), always(1), 5),
     "OnSignalThrottles": ("Throttles", nothing, always(0), once(30), 32),
     "ReconcileThrottles": ("Throttles", nothing, always(0), once(30), 32),
-    "LateSignals": (AGE, always(0), always(15), until(999, 90), 3),
-    # Announced 15 minutes ahead, failed on twice, six minutes apart.
-    "LateTicks": (AGE, always(0), always(900 + 2 * 360), lambda m: [60 * m], 35),
+    # A batch that failed comes back after 90 s, and may take a minute more.
+    "LateSignals": (AGE, always(0), lambda m: [90 + 59] if m % 20 == 0 else [15], until(999, 160), 3),
+    # Sent two minutes ahead, failed on four times, a minute apart.
+    "LateLeaves": (AGE, always(0), always(120 + 4 * 60), lambda m: [60 * m], 15),
+    # Announced 15 minutes ahead, failed on four times, six minutes apart.
+    "LateTicks": (AGE, always(0), always(900 + 4 * 360), lambda m: [60 * m], 47),
     "SignalDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),
     "TickDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),
     "Undelivered": (VISIBLE, always(0), always(0), once(30), 32),
     "SurveyRefused": (Metric.SURVEY_REFUSED, nothing, nothing, each(60), 61),
     "QuotasShort": (Metric.QUOTAS_SHORT, nothing, nothing, each(60), 61),
+    "ImagesGone": (Metric.IMAGES_GONE, nothing, nothing, each(60), 61),
     "HeldBack": (Metric.HELD_BACK, nothing, nothing, once(30), 32),
     "CallsDenied": (Metric.CALLS_DENIED, nothing, nothing, once(30), 32),
 }  # fmt: skip
@@ -242,6 +254,30 @@ def test_the_control_planes_alarms(control_plane: Template, name: str) -> None:
     assert rang(first_day, DAY) == []
     assert rang(calm, 3 * HOUR) == []
     assert rang(bad, within + 1), f"silent within {within} minutes"
+
+
+def test_a_chain_that_lambda_drops_rings(control_plane: Template) -> None:
+    """Ticks that follow ticks: one that Lambda takes for a loop is told, though nothing is throttled."""
+    streams = {"RecursiveInvocationsDropped": once(30), "Invocations": always(1)}
+    watch = Watch(control_plane, "ControlPlane", streams).run(HOUR)
+    assert watch.rang() == [(31, "ReconcileThrottles")]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("SignalDeadLetters", Metric.MESSAGES_MALFORMED), ("TickDeadLetters", Metric.TICKS_MALFORMED)],
+)
+def test_what_is_set_aside_rings_at_once_and_until_the_queue_is_empty(
+    control_plane: Template, name: str, metric: Metric
+) -> None:
+    """SQS says nothing of an idle queue for a quarter of an hour: it is counted where it is put there.
+
+    One message when it begins and one when somebody has emptied the queue, whatever is missing in between.
+    """
+    visible: Stream = lambda m: [] if m < 45 else [1] if m < 90 else [0] if m < 450 else []  # noqa: E731
+    watch = Watch(control_plane, "ControlPlane", {metric: once(30), VISIBLE: visible})
+    told = [one for one in watch.run(DAY).told if one[1] == name]
+    assert told == [(31, name, "ALARM"), (91, name, "OK")]
 
 
 def test_a_survey_that_always_fails_rings_once(control_plane: Template) -> None:

@@ -9,22 +9,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stacks.application import load_all
 from stacks.settings import SettingsError
-from tests.template.conftest import ROOT, SERVICE_FILES
+from tests.template.conftest import ROOT, SERVICE_FILES, flags
+from tests.template.support import warnings_of
 
 DEAD = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
+
+IN_OWN_VPC = {"vpc_id": "vpc-00000001", "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b"}
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """The app, run on a machine without network, credentials and any program on PATH; and where."""
     directory = tmp_path_factory.mktemp("app")
-    return directory, _run_app(directory, _services("llama3", "demo"), prefix=_without_network())
+    context = {**flags(), **_services("llama3", "demo")}
+    return directory, _run_app(directory, context, prefix=_without_network())
 
 
 def test_synth_needs_neither_network_nor_credentials_nor_tools(
@@ -39,6 +44,46 @@ def test_synth_needs_neither_network_nor_credentials_nor_tools(
         "SpotRelay-Service-demo.template.json",
         "SpotRelay-Service-llama3.template.json",
     }
+
+
+def test_synth_warns_of_nothing(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """With the repository's own settings, neither the CDK nor SpotRelay advises against what is deployed."""
+    directory, _ = done
+    assert warnings_of(directory / "out") == []
+
+
+def test_every_flag_of_the_cdk_is_decided(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """A new flag of the CDK is decided on in cdk.json, unless leaving it out means what is advised."""
+    directory, _ = done
+    manifest = json.loads((directory / "out" / "manifest.json").read_text(encoding="utf-8"))
+    (report,) = (a for a in manifest["artifacts"].values() if a["type"] == "cdk:feature-flag-report")
+    found = report["properties"]["flags"]
+    undecided = {
+        name
+        for name, flag in found.items()
+        if "userValue" not in flag
+        and flag.get("unconfiguredBehavesLike", {}).get("v2") != flag["recommendedValue"]
+    }
+    assert undecided == set()
+    assert flags().keys() <= found.keys(), "a flag that is gone from the CDK is taken out of cdk.json"
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {},
+        {"account": "000000000000", "region": "us-east-1"},
+        {"account": "000000000000", "region": "us-east-1", "zones": "us-east-1d,us-east-1f"},
+        {"account": "000000000000", "region": "us-east-1", **IN_OWN_VPC},
+    ],
+    ids=["anywhere", "one account", "its zones", "its network"],
+)
+def test_synth_leaves_nothing_to_look_up(tmp_path: Path, context: dict[str, str]) -> None:
+    """Whatever is said about the account, the CDK's command line finds nothing that it would ask AWS for."""
+    done = _run_app(tmp_path, {**_services("demo"), **context})
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest.get("missing", []) == []
 
 
 def test_synth_always_says_the_same(
@@ -87,7 +132,7 @@ def test_two_services_of_one_name_are_refused() -> None:
 
 
 def _run_app(
-    tmp_path: Path, context: dict[str, str], prefix: list[str] | None = None
+    tmp_path: Path, context: dict[str, Any], prefix: list[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Start app.py as the CDK's command line does, in an environment with nothing in it."""
     environment = {

@@ -45,7 +45,7 @@ AWS_METRICS = {
         "RequestCount", "HTTPCode_ELB_5XX_Count", "HTTPCode_Target_5XX_Count", "TargetResponseTime",
     },
     # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
-    "AWS/Lambda": {"Invocations", "Errors", "Throttles"},
+    "AWS/Lambda": {"Invocations", "Errors", "Throttles", "RecursiveInvocationsDropped"},
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
     "AWS/SQS": {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"},
 }  # fmt: skip
@@ -54,10 +54,10 @@ AWS_METRICS = {
 PUBLISHED = {
     "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
     "EligiblePools", "EventsUnsent",
-    "ForeignInstances", "GapS", "HeldBack", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
+    "ForeignInstances", "GapS", "HeldBack", "ImagesGone", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",
-    "PoolsCooling", "QuotasShort", "ReplicasFailed", "ReplicasLaunched", "ReplicasMissing",
+    "PoolsCooling", "TicksMalformed", "QuotasShort", "ReplicasFailed", "ReplicasLaunched", "ReplicasMissing",
     "ReplicasOnDemand", "ReplicasReady", "ReplicasSpot", "ReplicasUnlaunched", "RolloutStopped",
     "SignalsIgnored", "SignalsReceived", "Standbys", "SurveyRefused", "SurveyUnanswered", "UsdPerHour",
     "WarningToDeregisteredMs", "WarningToLaunchedMs", "WarningToReadyMs",

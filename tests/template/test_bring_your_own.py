@@ -15,7 +15,7 @@ from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.permissions import Function
 from stacks.settings import AppSettings
 from tests.template.conftest import synthesize
-from tests.template.support import Template, alarms_of, as_list, flat, metrics_of, refers_to
+from tests.template.support import Template, alarms_of, as_list, document_text, metrics_of, refers_to
 
 GROUP = "sg-0123456789abcdef0"
 ELB = "arn:aws:elasticloadbalancing:us-east-1:000000000000"
@@ -98,9 +98,7 @@ def launched(template: Template) -> dict[str, Any]:
 
 def document(template: Template) -> ServiceSpec:
     """What the controller reads."""
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    (id_,) = template.all("AWS::EC2::LaunchTemplate")
-    return ServiceSpec.from_json(text.replace(f"<{id_}.LatestVersionNumber>", "1"))
+    return ServiceSpec.from_json(document_text(template, "1"))
 
 
 def granted(template: Template, function: Function) -> list[dict[str, Any]]:

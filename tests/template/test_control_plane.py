@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from lab.sim.queues import LEAVES as SIMULATED_LEAVES
 from lab.sim.queues import SIGNALS, TICKS
 from spotrelay.aws.clients import LAUNCH_S, LAUNCHING
 from spotrelay.aws.fleet import RECORD_S
+from spotrelay.aws.ticker import MAX_DELAY_S
 from spotrelay.core import timing
 from spotrelay.core.names import Env, Metric
 from spotrelay.core.quotas import LEAST_CONCURRENCY
 from tests.template.support import (
+    LEAVES,
     Template,
     alarms_of,
     denials_of_plain_http,
@@ -193,31 +196,36 @@ def test_a_certificate_that_expires_is_told(control_plane: Template) -> None:
     assert "Condition" not in statement
 
 
-@pytest.mark.parametrize("name", ["on_signal", "reconcile"])
-def test_a_bad_message_fails_alone_and_is_set_aside(control_plane: Template, name: str) -> None:
+FED = pytest.mark.parametrize(("name", "feed"), [("on_signal", ""), ("reconcile", ""), ("reconcile", LEAVES)])
+"""Each function that queues feed, with each of them."""
+
+
+@FED
+def test_a_bad_message_fails_alone_and_is_set_aside(control_plane: Template, name: str, feed: str) -> None:
     """A function answers message by message; what it keeps failing on ends in a queue with an alarm."""
-    mapping = mapping_of(control_plane, name)
+    mapping = mapping_of(control_plane, name, feed)
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    redrive = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name)]["RedrivePolicy"]
-    assert 2 <= redrive["maxReceiveCount"] <= 5
+    redrive = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name, feed)]["RedrivePolicy"]
+    assert redrive["maxReceiveCount"] >= 5, "AWS's advice: a poll that is throttled counts, too"
     assert refers_to(redrive["deadLetterTargetArn"]) in _queues_with_alarm(
         control_plane, "ApproximateNumberOfMessagesVisible"
     )
 
 
-@pytest.mark.parametrize("name", ["on_signal", "reconcile"])
-def test_a_message_outlives_its_attempts(control_plane: Template, name: str) -> None:
-    """A message isn't handed out while a function may work on it, nor expires before its last attempt.
+@FED
+def test_a_message_outlives_its_attempts(control_plane: Template, name: str, feed: str) -> None:
+    """A message isn't handed out while a function may work on it, nor expires before its last attempt, though
+    it was announced as long before as SQS can.
 
-    AWS advises six time-outs and insists on one. Signals have less, see `test_a_warning_has_a_second_chance`.
+    AWS advises six time-outs and insists on one. Signals have less, see `test_a_warning_has_a_second_chance`,
+    and so has what becomes pointless within a minute.
     """
     timeout = function(control_plane, name)["Timeout"]
-    queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name)]
-    assert queue["VisibilityTimeout"] >= (6 * timeout if name == "reconcile" else timeout + 30)
-    assert (
-        queue["MessageRetentionPeriod"]
-        > queue["VisibilityTimeout"] * queue["RedrivePolicy"]["maxReceiveCount"]
-    )
+    queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name, feed)]
+    least = timeout if feed else {"reconcile": 6 * timeout, "on_signal": timeout + 30}[name]
+    assert queue["VisibilityTimeout"] >= least
+    attempts_s = queue["VisibilityTimeout"] * queue["RedrivePolicy"]["maxReceiveCount"]
+    assert queue["MessageRetentionPeriod"] > MAX_DELAY_S + attempts_s
 
 
 def test_a_warning_has_a_second_chance(control_plane: Template) -> None:
@@ -242,18 +250,37 @@ def test_a_function_outlives_its_calls(control_plane: Template, name: str) -> No
 
 def test_an_account_is_told_how_much_concurrency_it_takes(control_plane: Template) -> None:
     """All functions at once, with a prober for each tick, fit into what `validate --account` asks for."""
-    at_once = {
-        name: mapping_of(control_plane, name)["ScalingConfig"]["MaximumConcurrency"]
-        for name in ("on_signal", "reconcile")
-    }
-    assert at_once["on_signal"] + 2 * at_once["reconcile"] + 1 < LEAST_CONCURRENCY
+    signals, ticks, leaves = (
+        mapping_of(control_plane, *fed)["ScalingConfig"]["MaximumConcurrency"]
+        for fed in (("on_signal",), ("reconcile",), ("reconcile", LEAVES))
+    )
+    assert signals + 2 * ticks + leaves + 1 < LEAST_CONCURRENCY
+
+
+def test_no_leave_waits_for_a_tick(control_plane: Template) -> None:
+    """Looks at who must leave have a queue of their own, so that ticks that wait for replicas take none of
+    their turns; and nobody else sends there.
+    """
+    ticks, leaves = (mapping_of(control_plane, "reconcile", feed) for feed in ("", LEAVES))
+    assert refers_to(ticks["EventSourceArn"]) != refers_to(leaves["EventSourceArn"])
+    assert leaves["ScalingConfig"]["MaximumConcurrency"] >= 2
+    assert leaves["BatchSize"] == 1, "one that hangs holds up no other of its batch"
+    assert leaves.get("MaximumBatchingWindowInSeconds", 0) == 0
+    queue = queue_of(control_plane, "reconcile", LEAVES)
+    assert "DelaySeconds" not in control_plane.all("AWS::SQS::Queue")[queue]
+    rules = control_plane.all("AWS::Events::Rule").values()
+    assert queue not in set[str]().union(*(targets_of(control_plane, rule) for rule in rules))
 
 
 def test_the_simulated_functions_are_the_deployed_ones(control_plane: Template) -> None:
     """Time-outs, batches and attempts of the simulation are the stack's."""
-    for name, simulated in {"on_signal": SIGNALS, "reconcile": TICKS}.items():
-        queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name)]
-        mapping = mapping_of(control_plane, name)
+    for name, feed, simulated in (
+        ("on_signal", "", SIGNALS),
+        ("reconcile", "", TICKS),
+        ("reconcile", LEAVES, SIMULATED_LEAVES),
+    ):
+        queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name, feed)]
+        mapping = mapping_of(control_plane, name, feed)
         assert simulated.timeout_s == function(control_plane, name)["Timeout"]
         assert simulated.visibility_s == queue["VisibilityTimeout"]
         assert simulated.max_receives == queue["RedrivePolicy"]["maxReceiveCount"]
@@ -284,6 +311,7 @@ def test_functions_find_their_surroundings(control_plane: Template, name: str) -
     (table,) = control_plane.all("AWS::DynamoDB::Table")
     assert refers_to(variables[Env.TABLE]) == table
     assert refers_to(variables[Env.TICK_QUEUE_URL]) == queue_of(control_plane, "reconcile")
+    assert refers_to(variables[Env.LEAVE_QUEUE_URL]) == queue_of(control_plane, "reconcile", LEAVES)
 
 
 def test_the_survey_finds_its_surroundings(control_plane: Template) -> None:
@@ -337,7 +365,11 @@ def test_the_table_has_the_keys_that_the_code_uses(control_plane: Template) -> N
 def test_a_failing_function_is_heard_of(control_plane: Template, name: str, metric: str) -> None:
     """What launches and ends has alarms on its errors and on its throttles, and they notify the topic."""
     dimension = {"Name": "FunctionName", "Value": {"Ref": function_id(control_plane, name)}}
-    (alarm,) = (a for a in _alarms(control_plane, metric) if dimension in a["Dimensions"])
+    (alarm,) = (
+        alarm
+        for name, alarm in alarms_of(control_plane, "ControlPlane").items()
+        if name.endswith(metric) and any(dimension in found["Dimensions"] for found in metrics_of(alarm))
+    )
     assert alarm["Threshold"] == 1
     assert [refers_to(action) for action in alarm["AlarmActions"]] == list(
         control_plane.all("AWS::SNS::Topic")
@@ -345,12 +377,17 @@ def test_a_failing_function_is_heard_of(control_plane: Template, name: str, metr
 
 
 def test_waiting_messages_are_heard_of(control_plane: Template) -> None:
-    """Signals and ticks that nobody takes up raise an alarm, signals while half of the warning is left."""
-    watched = _queues_with_alarm(control_plane, "ApproximateAgeOfOldestMessage")
-    assert watched == {queue_of(control_plane, "on_signal"), queue_of(control_plane, "reconcile")}
-    assert (
-        min(a["Threshold"] for a in _alarms(control_plane, "ApproximateAgeOfOldestMessage")) <= WARNING_S / 2
+    """What nobody takes up raises an alarm, but not what comes back once more."""
+    queues, alarms = (
+        control_plane.all("AWS::SQS::Queue"),
+        _alarms(control_plane, "ApproximateAgeOfOldestMessage"),
     )
+    watched = {refers_to(d["Value"]): alarm["Threshold"] for alarm in alarms for d in alarm["Dimensions"]}
+    fed = (("on_signal",), ("reconcile",), ("reconcile", LEAVES))
+    assert set(watched) == {queue_of(control_plane, *each) for each in fed}
+    signals = queue_of(control_plane, "on_signal")
+    again_s = queues[signals]["VisibilityTimeout"] + function(control_plane, "on_signal")["Timeout"]
+    assert again_s <= watched[signals] <= again_s + 60
 
 
 def test_silence_is_heard_of(control_plane: Template) -> None:
@@ -367,7 +404,7 @@ def test_silence_is_heard_of(control_plane: Template) -> None:
         assert silent["InsufficientDataActions"] == silent["AlarmActions"]
 
 
-@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.QUOTAS_SHORT])
+@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.QUOTAS_SHORT, Metric.IMAGES_GONE])
 def test_an_hourly_finding_rings_until_an_hour_is_without_it(control_plane: Template, metric: Metric) -> None:
     """Refused questions and small quotas ring, and go on ringing between two surveys."""
     (alarm,) = _alarms(control_plane, metric)
@@ -446,4 +483,10 @@ def _alarms(template: Template, metric: str) -> list[dict[str, Any]]:
 
 
 def _queues_with_alarm(template: Template, metric: str) -> set[str]:
-    return {refers_to(d["Value"]) for a in _alarms(template, metric) for d in a["Dimensions"]}
+    return {
+        refers_to(dimension["Value"])
+        for alarm in template.all("AWS::CloudWatch::Alarm").values()
+        for found in metrics_of(alarm)
+        if found["MetricName"] == metric
+        for dimension in found["Dimensions"]
+    }

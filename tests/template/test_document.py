@@ -33,7 +33,7 @@ from spotrelay.service.wording import sections
 from stacks.service import ServiceStack
 from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.support import Template, alarms_of, as_list, flat
+from tests.template.support import Template, alarms_of, as_list, document_text, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
 
@@ -358,10 +358,10 @@ def _canonical(file: dict[str, Any]) -> dict[str, Any]:
 
 def _document(template: Template) -> ServiceSpec:
     """As of version 7 of the launch template, and version 2 of that for on-demand."""
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
+    text = document_text(template)
     for launch_template in template.all("AWS::EC2::LaunchTemplate"):
-        version = "2" if "OnDemand" in launch_template else "7"
-        text = text.replace(f"<{launch_template}.LatestVersionNumber>", version)
+        if "OnDemand" in launch_template:
+            text = text.replace(f"<{launch_template}.LatestVersionNumber>", "2")
     return ServiceSpec.from_json(text)
 
 

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from spotrelay.core.names import TAG_SERVICE
-from stacks.permissions import AS_CDK_NAG_WRITES, Function, actions, grants
-from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
+from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, actions, grants
+from tests.template.support import (
+    LEAVES,
+    Template,
+    as_list,
+    flat,
+    function,
+    mapping_of,
+    queue_of,
+    refers_to,
+)
 
 FUNCTIONS = list(Function)
 
@@ -29,22 +38,23 @@ OWN_QUEUE = {
 }
 OWN_LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
 
-OF_INSTANCES = {
-    "ec2:DescribeInstances",
-    "ec2:DescribeSpotInstanceRequests",
-    "elasticloadbalancing:DescribeTargetHealth",
-}
+OF_INSTANCES = {"ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"}
+OF_TARGETS = {"elasticloadbalancing:DescribeTargetHealth"}
 OF_OFFERS = {
     "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceStatus",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeSpotPriceHistory",
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
+    "servicequotas:GetAWSDefaultServiceQuota",
     "servicequotas:GetServiceQuota",
 }
 OF_METRICS = {"cloudwatch:GetMetricData"}
-WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS | OF_METRICS
+WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_TARGETS | OF_OFFERS | OF_METRICS
 """Read-only, and AWS knows no resource for them."""
 
 
@@ -98,14 +108,14 @@ def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> No
 
 
 def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) -> None:
-    """It reads what EC2 offers, and services' documents and rows; it notes what it found, and that is all."""
+    """It reads what EC2 offers, and services' documents and rows; it notes and tells what it found."""
     allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
     documents = {"ssm:GetParameters", "ssm:GetParametersByPath"}
     table = {"dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"}
     assert allowed == OF_OFFERS | documents | OWN_LOG | table | {"sqs:SendMessage"}
-    (send,) = _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")
+    to = {refers_to(send["Resource"]) for send in _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")}
     dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
-    assert refers_to(send["Resource"]) == refers_to(dead_letters)
+    assert to == {refers_to(dead_letters), queue_of(control_plane, "reconcile")}
     for action in OF_OFFERS:
         assert not _allowed(control_plane, Function.ON_SIGNAL, action)
         assert not _allowed(control_plane, Function.RECONCILE, action)
@@ -167,6 +177,24 @@ def test_launches_are_ours(control_plane: Template, name: Function) -> None:
     # What a template names can't be replaced; instance type and subnet are for us to choose.
     for kind in ("image", "security-group"):
         assert run[kind]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
+
+
+@pytest.mark.parametrize("name", [Function.ON_SIGNAL, Function.RECONCILE])
+def test_launches_are_ours_without_keys_of_templates_too(name: Function) -> None:
+    """Where CreateFleet doesn't pass these keys on, the tags of template and instance hold all the same."""
+    place = Place.without_own("aws", "us-east-1", "111122223333")
+    with_keys, without = (
+        [g for g in grants(name, replace(place, template_conditions=t)) if "ec2:RunInstances" in g.actions]
+        for t in (True, False)
+    )
+    assert [(g.actions, g.resources) for g in with_keys] == [(g.actions, g.resources) for g in without]
+    assert "LaunchTemplate" in str([g.condition for g in with_keys])
+    assert "LaunchTemplate" not in str([g.condition for g in without])
+    of_template, of_instance = (
+        next(g for g in without if kind in str(g.resources)) for kind in (":launch-template/", ":instance/")
+    )
+    assert of_template.condition == ONLY_OURS
+    assert of_instance.condition == {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
@@ -235,14 +263,15 @@ def test_only_instance_roles_are_passed(
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Template, name: Function) -> None:
-    """It receives from its own queue, and sends to the tick queue and to its own dead letters."""
+    """It receives from its own queues, and sends to those of the ticks and to its own dead letters."""
     queue = refers_to(mapping_of(control_plane, name)["EventSourceArn"])
     dead_letters = control_plane.all("AWS::SQS::Queue")[queue]["RedrivePolicy"]["deadLetterTargetArn"]
-    tick_queue = refers_to(mapping_of(control_plane, Function.RECONCILE)["EventSourceArn"])
+    ticked = {queue_of(control_plane, Function.RECONCILE, feed) for feed in ("", LEAVES)}
     receive = _allowed(control_plane, name, "sqs:ReceiveMessage")
     send = _allowed(control_plane, name, "sqs:SendMessage")
-    assert {refers_to(s["Resource"]) for s in receive} == {queue}
-    assert {refers_to(s["Resource"]) for s in send} == {tick_queue, refers_to(dead_letters)}
+    assert {refers_to(s["Resource"]) for s in receive} == (ticked if name is Function.RECONCILE else {queue})
+    sent_to = {refers_to(queue) for s in send for queue in as_list(s["Resource"])}
+    assert sent_to == ticked | {refers_to(dead_letters)}
 
 
 def test_the_tick_alone_tells_and_only_in_our_name(control_plane: Template) -> None:

@@ -15,7 +15,7 @@ from stacks import placement
 from stacks.application import NETWORK, SERVICE_PREFIX
 from stacks.settings import AppSettings
 from tests.template.conftest import synthesize
-from tests.template.support import Template, exported, flat
+from tests.template.support import Template, document_text, exported
 
 GIVEN = {
     "vpc_id": "vpc-00000001",
@@ -142,9 +142,7 @@ def test_nothing_is_made_where_a_service_must_not_be(tmp_path: Path) -> None:
 
 def document(template: Template) -> ServiceSpec:
     """The runtime document, as of the launch template's version 7."""
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    return ServiceSpec.from_json(document_text(template))
 
 
 def test_a_services_zones_are_some_of_the_shared_networks(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from lambdas.removal import MARGIN_S
+from spotrelay.core.timing import DRAIN_SETTLE_S, REMOVED_AFTER_S
+from spotrelay.service.schema import MAX_DRAIN_S
 from stacks.removal import SERVICES_GO_FIRST
 from tests.template.support import Template, as_list, flat, function, function_id, refers_to
 
@@ -37,6 +40,13 @@ def test_the_document_goes_first_then_the_replicas_then_the_rest(service_stack: 
         if f["Handler"] == "lambdas.probe.handler"
     }
     assert probers <= before
+
+
+def test_a_removal_waits_for_the_longest_drain(service_stack: Template) -> None:
+    """Until the removal is certain, until all requests have finished, and until a large instance is gone."""
+    shuts_down_s = 3 * 60
+    needed_s = REMOVED_AFTER_S + MAX_DRAIN_S + DRAIN_SETTLE_S + shuts_down_s + MARGIN_S
+    assert function(service_stack, "removal")["Timeout"] >= needed_s
 
 
 def test_it_can_look_until_the_end_and_do_nothing_else(service_stack: Template, service_name: str) -> None:

@@ -14,7 +14,7 @@ from spotrelay.service import ServiceFileError, in_region, load
 from stacks import placement
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.support import Template, flat, refers_to
+from tests.template.support import Template, document_text, refers_to
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
 AMIS = {"us-east-1": "ami-0123456789abcdef0", "eu-west-1": "ami-0123456789abcdef1"}
@@ -47,9 +47,7 @@ def launch(template: Template) -> dict[str, Any]:
 
 def document(template: Template) -> ServiceSpec:
     """What the controller reads, as of the launch template's version 7."""
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    return ServiceSpec.from_json(document_text(template))
 
 
 def test_a_service_without_a_gpu(tmp_path: Path) -> None:

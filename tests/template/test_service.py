@@ -9,10 +9,13 @@ import pytest
 
 from spotrelay.aws.clients import PROBING
 from spotrelay.core.names import (
+    IMAGE_RESOURCE,
     MAX_NAME,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     TAG_SERVICE,
+    VERSION_RESOURCE,
+    image_parameter,
     prober_function,
     target_group_name,
 )
@@ -25,9 +28,11 @@ from tests.template.support import (
     Template,
     alarms_of,
     as_list,
+    document_text,
     exported,
     flat,
     function,
+    function_id,
     metrics_of,
     refers_to,
 )
@@ -244,11 +249,37 @@ def test_malformed_headers_stop_at_the_load_balancer(service_stack: Template) ->
     assert wanted in balancer["LoadBalancerAttributes"]
 
 
-def test_the_image_is_looked_up_at_deployment(service_stack: Template, launch: dict[str, Any]) -> None:
-    """CloudFormation reads the image's ID from its public parameter; synth asks nobody."""
-    parameter = service_stack.body["Parameters"][refers_to(launch["ImageId"])]
-    assert parameter["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
-    assert parameter["Default"].startswith("/aws/service/deeplearning/ami/")
+def test_the_image_is_looked_up_at_the_first_deployment(
+    service_stack: Template, service: Service, launch: dict[str, Any]
+) -> None:
+    """CloudFormation reads its public parameter, and what is kept decides; synth asks nobody."""
+    (kept,) = service_stack.all(IMAGE_RESOURCE)
+    assert flat(launch["ImageId"]) == f"<{kept}.ImageId>"
+    parameters, asked = service_stack.body["Parameters"], service_stack.only(IMAGE_RESOURCE)
+    newest = parameters[refers_to(asked["Newest"])]
+    assert newest["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+    assert newest["Default"] == service.image.reference
+    name = image_parameter(service.image.reference)
+    assert (refers_to(asked["Asked"]), parameters[name]["Default"]) == (name, "")
+    assert name in kept, "another parameter is another resource, which finds its own image"
+
+
+def test_the_version_is_what_is_kept(service_stack: Template) -> None:
+    """Of the launch template's latest version and the deployed one, a function may look at both."""
+    (launch_template,) = service_stack.all("AWS::EC2::LaunchTemplate")
+    asked = service_stack.only(VERSION_RESOURCE)
+    assert flat(asked["LaunchTemplateId"]) == f"<{launch_template}>"
+    assert flat(asked["Latest"]) == f"<{launch_template}.LatestVersionNumber>"
+    role = refers_to(function(service_stack, "kept")["Role"])
+    actions = {a for s in service_stack.statements(role) for a in as_list(s["Action"])}
+    assert actions == {
+        "ec2:DescribeLaunchTemplateVersions",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+        "ssm:GetParameters",
+    }
+    policies = {id_ for id_, p in service_stack.policies.items() if {"Ref": role} in p["Roles"]}
+    assert {role, *policies} <= service_stack.comes_after(function_id(service_stack, "kept"))
 
 
 def test_an_instance_may_read_its_own_secrets_only(service_stack: Template, service: Service) -> None:
@@ -323,7 +354,5 @@ def _attributes(template: Template) -> dict[str, str]:
 
 def _document(template: Template) -> dict[str, Any]:
     """The runtime document, as of the launch template's version 7."""
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    document: dict[str, Any] = json.loads(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    document: dict[str, Any] = json.loads(document_text(template))
     return document

@@ -10,7 +10,7 @@ import pytest
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template, as_list, flat, ingress
+from tests.template.support import Template, as_list, flat, ingress, warnings_of
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
@@ -170,8 +170,14 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
 
 
 def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
-    """The functions' roles name the key that was given."""
-    control_plane = Template.read(synthesize(tmp_path, AppSettings(kms_key_arn=KEY)), CONTROL_PLANE)
+    """The functions' roles name the key that was given; and no condition on templates, if told so."""
+    settings = AppSettings.from_context(
+        {"kms_key_arn": KEY, "template_conditions": "false"}.get  # what `-c` gives
+    )
+    control_plane = Template.read(synthesize(tmp_path, settings), CONTROL_PLANE)
+    assert "ec2:RunInstances" in str(control_plane.policies)
+    assert "ec2:LaunchTemplate" not in str(control_plane.policies)
+    assert "ec2:IsLaunchTemplateResource" not in str(control_plane.policies)
     named = [
         statement["Resource"]
         for policy in control_plane.policies.values()
@@ -219,3 +225,25 @@ def test_volumes_can_have_a_key_of_ones_own(chosen: Template) -> None:
     """The key of the context encrypts the instances' volumes."""
     (mapping,) = chosen.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["BlockDeviceMappings"]
     assert mapping["Ebs"]["KmsKeyId"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"certificate_arn": CERTIFICATE, "cidrs": 31}, "31 allowed_cidrs at 2 ports are 62 rules"),
+        ({"cidrs": 61}, "61 allowed_cidrs at 1 ports are 61 rules"),
+        ({"zones": ",".join(f"us-east-1{z}" for z in "abcdef"), "nat_gateways": "6"}, "6 NAT gateways take"),
+        ({"certificate_arn": CERTIFICATE, "cidrs": 30}, ""),
+        ({"zones": ",".join(f"us-east-1{z}" for z in "abcdef"), "nat_gateways": "5"}, ""),
+    ],
+)
+def test_what_most_accounts_cannot_have_is_warned_about(
+    tmp_path: Path, context: dict[str, Any], words: str
+) -> None:
+    """It isn't refused, as both quotas can be raised; and nobody is warned who keeps to them."""
+    cidrs = ",".join(f"10.{n}.0.0/16" for n in range(context.pop("cidrs", 0)))
+    settings = AppSettings.from_context(
+        {"services": str(SERVICE_FILES["demo"]), "allowed_cidrs": cidrs, **context}.get
+    )
+    warnings = warnings_of(synthesize(tmp_path / "out", settings))
+    assert [words in warning for warning in warnings] == [True] * bool(words)

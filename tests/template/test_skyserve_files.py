@@ -23,7 +23,7 @@ from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
 from tests.service.test_skyserve import FILES, SAID
 from tests.template.conftest import synthesize
-from tests.template.support import Template, as_list, flat, refers_to
+from tests.template.support import Template, as_list, document_text, flat, refers_to
 
 REGION = "us-east-1"
 
@@ -405,9 +405,7 @@ def _own_probe(probe: ReadinessProbe | None, check: tuple[str, str]) -> Readines
 
 def _spec(template: Template) -> ServiceSpec:
     """What the controller reads, as of the launch template's version 7."""
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
-    text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    return ServiceSpec.from_json(document_text(template))
 
 
 def _scripts(template: Template) -> dict[str, str]:

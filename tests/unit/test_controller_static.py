@@ -13,7 +13,14 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, Unavailable, UnreadableDocument
+from spotrelay.core.ports import (
+    Conflict,
+    OtherControlPlane,
+    PortError,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
@@ -41,6 +48,7 @@ from tests.unit.worlds import (
 READY = ReplicaState.READY
 GONE = UnreadableDocument("not JSON: deploy the service again")
 STRANGER = OtherControlPlane("services belong to spotrelay-2")
+SILENCE = Unavailable("Parameter Store doesn't answer")
 
 UNTIL_ENDED = 20
 """Ticks, of three seconds: a removal is certain after 20 s, and a drain takes 20 s at least."""
@@ -358,6 +366,11 @@ def unreadable(world: Troubled) -> None:
     world.refuse("services.get", GONE, times=None)
 
 
+def silent(world: Troubled, error: PortError = SILENCE) -> None:
+    """Parameter Store doesn't answer."""
+    world.refuse("services.get", error, times=None)
+
+
 def elsewhere(world: Troubled) -> None:
     """It names another target group than the one that the replicas are in."""
     world.services.specs["demo"] = replace(demo_spec(replicas=1), target_group_arn="arn:other")
@@ -384,7 +397,7 @@ def test_the_last_document_counts(damage: Callable[[Troubled], None]) -> None:
     assert "arn:other" not in world.router.groups
 
 
-@pytest.mark.parametrize("damage", [missing, unreadable])
+@pytest.mark.parametrize("damage", [missing, unreadable, silent])
 def test_without_any_document_nothing_is_touched(damage: Callable[[Troubled], None]) -> None:
     """Where the last one is lost, too, nothing says what is wanted, nor that the service ended."""
     world, controller = serving()
@@ -396,7 +409,7 @@ def test_without_any_document_nothing_is_touched(damage: Callable[[Troubled], No
     assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("damage", [missing, unreadable])
+@pytest.mark.parametrize("damage", [missing, unreadable, silent])
 def test_warnings_are_replaced_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
     """Without a document that can be read a loss is a loss all the same."""
     world, controller = serving()
@@ -410,7 +423,7 @@ def test_warnings_are_replaced_by_the_last_document(damage: Callable[[Troubled],
     assert len(world.fleet.launches) == 1
 
 
-@pytest.mark.parametrize("damage", [missing, unreadable])
+@pytest.mark.parametrize("damage", [missing, unreadable, silent])
 def test_who_serves_on_leaves_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
     """The call that takes it out needs no fresh one."""
     world, controller = serving(demo_spec(replicas=1))
@@ -419,6 +432,49 @@ def test_who_serves_on_leaves_by_the_last_document(damage: Callable[[Troubled], 
     world.clock.advance(110)
     controller.leave("demo")
     assert not any(s.is_in_rotation for s in world.router.health(demo_spec()).values())
+
+
+@pytest.mark.parametrize("error", [SILENCE, Throttled("40 reads a second")])
+def test_ticks_go_on_by_the_last_document(error: PortError) -> None:
+    """While Parameter Store is silent losses are replaced, and replacements let in; it is logged."""
+    world, controller = serving()
+    silent(world, error)
+    warn(world, active(world)[0])
+    ticks(world, controller, 10)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (2, 3, 4)]
+    assert len(recorded(world, "document_unknown")) == 10
+    assert not world.telemetry.counts[Metric.HELD_BACK]
+
+
+def test_silence_is_no_sign_of_a_removal() -> None:
+    """It was told, and nobody can say whether the document is gone: nothing is ended or started."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    silent(world)
+    warn(world, active(world)[0])
+    ticks(world, controller, UNTIL_ENDED)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 2, 3)]
+    assert untouched(world)
+    assert rows(world).removal.absent == 0
+
+
+def test_silence_gives_nobody_the_services_of_another() -> None:
+    """Whoever was told that another has them stays off them, until it hears that they are its own again."""
+    world, controller = serving()
+    world.refuse("services.get", STRANGER, times=1)
+    controller.tick("demo")
+    assert not rows(world).is_claimed
+    world.refuse("services.get", SILENCE, times=14)
+    signals = warn(world, active(world)[0])
+    assert controller.handle(signals) == []
+    ticks(world, controller, 10)
+    controller.leave("demo")
+    assert untouched(world)
+    world.refuse("services.get", SILENCE, times=0)
+    ticks(world, controller, 5)
+    assert rows(world).is_claimed
+    assert [r.state for r in active(world)] == [READY] * 3
+    assert 4 in rows(world).replicas
 
 
 def test_nobody_is_called_back_to_a_service_that_nobody_knows() -> None:
@@ -637,7 +693,7 @@ def test_another_control_plane_s_services_are_not_touched() -> None:
     assert controller.handle(signals) == []
     controller.tick("demo")
     controller.leave("demo")
-    assert rows(world) == before
+    assert rows(world) == replace(before, is_claimed=False)
     assert {"fleet.launch", "fleet.terminate", "router.deregister", "store.commit"}.isdisjoint(world.calls)
     assert not world.ticker.scheduled
     assert world.telemetry.counts[Metric.HELD_BACK] == 3

@@ -15,7 +15,7 @@ from spotrelay.core.answers import BusyEvidence, Work
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import LaunchRequest, PortError, Unavailable
+from spotrelay.core.ports import LaunchRequest, PortError, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
@@ -27,6 +27,7 @@ from tests.unit.worlds import (
     in_rotation,
     instance_of,
     reclaim,
+    recorded,
     serving,
     settle,
     warn,
@@ -194,6 +195,20 @@ def test_a_tick_at_rest_looks_once_and_writes_nothing(probe: ReadinessProbe | No
         "store.release",
         "store.recall",
     ]
+
+
+def test_a_loss_is_replaced_while_nobody_says_what_is_taken_back() -> None:
+    """The poll is the second way to learn of warnings: without it ticks go on as they do with it."""
+    world, controller = serving()
+    world.refuse("fleet.warned", Throttled("RequestResourceCountExceeded"), times=None)
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(active(world)[0])])
+    for _ in range(10):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        world.fleet.run()
+        controller.tick("demo")
+        world.router.pass_checks()
+    assert [(r.id, r.state) for r in active(world)] == [(i, ReplicaState.READY) for i in (2, 3, 4)]
+    assert len(recorded(world, "requests_unknown")) == 10
 
 
 def test_every_service_gets_its_own_tick() -> None:

@@ -363,6 +363,16 @@ def _recently(state: ReplicaState) -> dict[ReplicaState, datetime]:
     return {state: NOW - seconds(10), **before}
 
 
+def test_an_instance_that_ec2_has_not_come_to_show_is_waited_for() -> None:
+    """EC2 may not show what it launched a minute and a half ago: nothing is missing yet."""
+    for state in (ReplicaState.PROVISIONING, STARTING):
+        launched = dict.fromkeys(
+            (ReplicaState.REQUESTED, ReplicaState.PROVISIONING, state), NOW - seconds(90)
+        )
+        young = a_replica(1, state, since_s=90, entered=launched)
+        assert decide(seen_of(young, instances=[]), demo_spec(replicas=1)) == []
+
+
 def test_what_the_load_balancer_calls_healthy_is_ready_though_ec2_does_not_show_it() -> None:
     """Its row is behind, and EC2's answer lacks it: it serves all the same, and is counted as serving."""
     starting = [a_replica(i, STARTING, since_s=90, entered=_recently(STARTING)) for i in (1, 2, 3)]

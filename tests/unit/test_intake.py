@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
 
-from spotrelay.control.controller import Controller
+from spotrelay.control.controller import NOTHING, Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.held import HeldBack, Override
 from spotrelay.core.names import Metric
@@ -31,6 +31,8 @@ ODD_HELD: tuple[object, ...] = (
 )
 """What an override can't be given for."""
 
+TOLD = Tick("demo", announced=(("i-1", "instance-stop"), ("i-2", "system-reboot")))
+
 DEEP = "[" * 100_000
 DEEP_OBJECT = '{"detail":' * 100_000
 LONG = f'{{"source": "aws.ec2", "version": {"9" * 5000}}}'
@@ -50,9 +52,15 @@ class Noted(Controller):
         self._note("handle", *signals)
         return []
 
-    def tick(self, service: str, serving: datetime | None = None, override: Override | None = None) -> None:
+    def tick(
+        self,
+        service: str,
+        serving: datetime | None = None,
+        override: Override | None = None,
+        announced: Mapping[str, str] = NOTHING,
+    ) -> None:
         """See `Controller.tick`."""
-        self._note("tick", service, serving, override)
+        self._note("tick", service, serving, override, *([announced] if announced else []))
 
     def tick_all(self) -> None:
         """See `Controller.tick_all`."""
@@ -227,6 +235,7 @@ def test_a_batch_that_failed_as_a_whole_comes_again(bench: Bench) -> None:
         ({"service": "demo", "due": None, "kind": "tick"}, ("tick", "demo", None, None)),
         ({"service": "demo", "due": None, "kind": "leave"}, ("leave", "demo")),
         ({"service": "demo", "kind": "removed"}, ("note_removal", "demo")),
+        ({"service": "demo", "announced": {"i-1": "stop"}}, ("tick", "demo", None, None, {"i-1": "stop"})),
         ({"service": "demo", "kind": "override"}, ("tick", "demo", None, Override())),
         (
             {"service": "demo", "kind": "override", "given_at": AT.isoformat(), "held": [HELD.to_values()]},
@@ -253,7 +262,7 @@ def test_each_kind_of_message_is_what_it_asks_for(
     assert bench.set_aside == []
 
 
-@pytest.mark.parametrize("tick", [Tick("demo"), Tick("demo", AT), Tick("demo", kind=TickKind.LEAVE)])
+@pytest.mark.parametrize("tick", [Tick("demo"), Tick("demo", AT), Tick("demo", kind=TickKind.LEAVE), TOLD])
 def test_what_is_queued_is_what_arrives(tick: Tick) -> None:
     """Whoever announces a tick and whoever runs it mean the same; what names no kind is a plain one."""
     assert parse_tick(tick.to_json()) == tick
@@ -287,6 +296,8 @@ def test_no_kind_is_forgotten(bench: Bench) -> None:
             f'{{"service": "demo", "kind": "override", "tries": {tries}}}'
             for tries in ("-100", '"3"', "1.5", "null", "true", "1e999", "[]")
         ),
+        json.dumps({"service": "demo", "announced": ["i-1"]}),
+        json.dumps({"service": "demo", "announced": None}),
         json.dumps({"service": "../secrets/token"}),
         json.dumps({"service": "demo\n"}),
         json.dumps({"service": "d" * 25}),
@@ -305,6 +316,8 @@ def test_a_message_of_no_known_kind_does_nothing(bench: Bench, body: str) -> Non
     bench.intake.tick(body)
     assert bench.controller.told == []
     assert bench.set_aside == [body]
+    counts = bench.world.telemetry.counts
+    assert (counts[Metric.TICKS_MALFORMED], counts[Metric.MESSAGES_MALFORMED]) == (1, 0)
     ((_, why),) = bench.dead_letters.letters
     assert 0 < len(why) <= 1000
 

@@ -354,6 +354,32 @@ def test_what_no_retry_mends_is_told_with_ec2s_words(refusal: Refusal) -> None:
     assert rows(world)[0].retry_at is not None, "and it is tried again"
 
 
+@pytest.mark.parametrize(
+    ("leaving", "told"),
+    [
+        (Offering(B6, SPOT), 0),
+        (Offering(B6, ON_DEMAND), 1),
+        (Offering(spot_pool("us-east-1a", "inf2.xlarge").pool, SPOT), 1),
+        (None, 1),
+    ],
+)
+def test_a_quota_that_the_warned_still_fill_calls_nobody(leaving: Offering | None, told: int) -> None:
+    """What EC2 takes back counts for two minutes more: then there is room, and nothing is to be mended."""
+    world = World.of(demo_spec())
+    refusal = Refusal(RefusalKind.QUOTA, "MaxSpotInstanceCountExceeded", "max", Offering(A5, SPOT), "ask")
+    answers(world, lambda _: LaunchResult((), (refusal,)))
+    order = ordered(world)
+    now = world.clock.now()
+    warned = replace(
+        Replica.requested("demo", 9, 1, now, reason="test", purchase_option=SPOT),
+        offering=leaving,
+        warned_at=now,
+    )
+    memory = world.store.recall("demo", "us-east-1", now)
+    launching.launch(world.ports(), demo_spec(), order, memory, [warned, *order.create])
+    assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == told
+
+
 def test_a_lack_of_capacity_calls_nobody() -> None:
     """Time mends it."""
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (A5, B5, A6, B6)})

@@ -59,6 +59,15 @@ def test_a_new_account_lacks_both_quotas() -> None:
     assert short({SPOT_G: 12, ON_DEMAND_G: 12}) == {}
 
 
+def test_a_spare_replica_is_one_on_spot() -> None:
+    """What EC2 takes back counts beside its replacement, which no on-demand instance ever does."""
+    values = {SPOT_G: 12, ON_DEMAND_G: 12}
+    spec = demo_spec(replicas=3)
+    (found,) = shortages(spec, VCPUS, lambda quota: values[quota.code], spare=1)
+    assert (found.quota.code, found.needed) == (SPOT_G, 16)
+    assert shortages(spec, VCPUS, lambda quota: {**values, SPOT_G: 16}[quota.code], spare=1) == []
+
+
 def test_only_what_a_service_buys_counts() -> None:
     """Without Spot its quota doesn't matter, and without fallback on-demand's does for the base alone."""
     assert short({}, use_spot=False) == {ON_DEMAND_G: (0, 12)}

@@ -328,11 +328,11 @@ def test_an_instance_that_ends_on_trial_says_nothing_of_the_version() -> None:
 
 
 def test_a_warning_resumes_a_standby_in_the_same_run() -> None:
-    """Beside the Spot launch; its instance starts, and no cold fallback is launched."""
+    """After the Spot launch, which waits for none; its instance starts, and no cold fallback is launched."""
     world, controller = prepared()
     first = active(world)[0]
     controller.handle(warn(world, first))
-    assert world.calls.index("fleet.start") < world.calls.index("fleet.launch")
+    assert world.calls.index("fleet.launch") < world.calls.index("fleet.start")
     (fallback,) = resumed(world)
     assert fallback.state is ReplicaState.PROVISIONING
     assert fallback.id > max(r.id for r in rows(world).replicas.values() if r.id != fallback.id) - 2
@@ -374,6 +374,24 @@ def test_a_loss_without_a_warning_resumes_one_too() -> None:
         else:
             controller.tick("demo")
         assert len(resumed(world)) == 1
+
+
+def test_a_launch_on_demand_takes_no_place_that_a_standby_needs() -> None:
+    """Where there is room for one, the standby has it, which serves sooner."""
+    world, controller = prepared(spec_of(1, use_spot=False))
+    controller.handle(reclaim(world, active(world)[0]))
+    assert world.calls.index("fleet.start") < world.calls.index("fleet.launch")
+    assert world.calls.count("fleet.start") == 1
+
+
+@pytest.mark.parametrize("call", ["store.recall", "fleet.launch"])
+def test_a_launch_that_fails_keeps_no_standby_from_starting(call: str) -> None:
+    """Nobody waits for the next tick: it comes in the same run."""
+    world, controller = prepared()
+    world.refuse(call, Unavailable("no answer"))
+    controller.handle(warn(world, active(world)[0]))
+    (fallback,) = resumed(world)
+    assert world.fleet.instances[instance_of(fallback)].state is InstanceState.PENDING
 
 
 def test_each_loss_of_many_gets_its_own_standby() -> None:

@@ -92,6 +92,33 @@ def test_recommendations_cannot_churn_the_fleet() -> None:
     assert decide(*fresh, old) == [Replace(old, RECOMMENDED, 1)]
 
 
+RETIRED = "instance-retirement, not before 2026-12-05 09:00 UTC"
+
+
+def test_what_ec2_announces_is_met_ahead() -> None:
+    """The replacement comes up beside it, whatever the file says of recommendations, as surge lets it.
+
+    A fallback goes when Spot is back, and what starts or doesn't serve waits until the next survey tells.
+    """
+    old = [a_replica(i, READY, since_s=3600 - i) for i in (1, 2)]
+    announced = {str(r.instance_id): RETIRED for r in old}
+    told = f"EC2 announces {RETIRED}"
+    assert decide(*old, announced=announced) == [Replace(old[0], told, 1)]
+    assert decide(*old, announced={str(old[1].instance_id): RETIRED}) == [Replace(old[1], told, 1)]
+    assert decide(*old, announced={"i-another": RETIRED}) == []
+    superseded = replace(old[0], replaced_by=3)
+    assert decide(superseded, old[1], starting(3), announced=announced) == []
+    new = a_replica(3, READY, reason=told)
+    assert decide(superseded, old[1], new) == [Drain(superseded, told)]
+    spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.IGNORE)
+    instances, health = [an_instance(r.id) for r in old], {r.id: _health(r) for r in old}
+    seen = seen_of(*old, instances=instances, health=health, announced=announced)
+    assert reconcile.decide(spec, seen, NOW) == [Replace(old[0], told, 1)]
+    standing = replace(old[0], is_fallback=True, purchase_option=PurchaseOption.ON_DEMAND)
+    stays = decide(standing, old[1], wanted=1, announced={str(standing.instance_id): RETIRED})
+    assert not any(isinstance(action, Replace) for action in stays)
+
+
 def test_recommendations_leave_the_surge_to_others() -> None:
     """While what EC2 is about to take is replaced, one that doesn't answer needn't wait for it."""
     advised = a_replica(1, READY, rebalance_at=NOW, replaced_by=4)

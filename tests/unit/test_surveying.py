@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import ModuleType, SimpleNamespace
@@ -13,15 +13,18 @@ import pytest
 from lambdas import survey
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, PoolMemory, Reading, Survey
+from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Requirements
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import MalformedTickError
-from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
-from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere
+from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry, MemoryTicker
+from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere, to_be_told
 from tests.examples import demo_spec
+from tests.unit.cases import a_replica
 
 FUNCTION: ModuleType = survey
 
@@ -41,6 +44,10 @@ class Oracle:
     scores: dict[str, Mapping[str, int]] = field(default_factory=dict)
     elsewhere: dict[str, int] = field(default_factory=dict)
     asked: list[ServiceSpec] = field(default_factory=list)
+    coming: dict[str, str] = field(default_factory=dict)
+    """What EC2 announces."""
+    gone: set[int] = field(default_factory=set)
+    """Versions whose image is gone."""
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
@@ -51,6 +58,17 @@ class Oracle:
         scores = self.scores[spec.service]
         return Survey(spec.service, spec.asked, now, pools, scores=scores, elsewhere=self.elsewhere)
 
+    def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
+        """See `ports.Surveyor.images`."""
+        assert self.asked[-1] == spec
+        made_at = MemoryClock().now()
+        return {v: Image(f"ami-{v}", None if v in self.gone else made_at) for v in versions}
+
+    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+        """See `ports.Surveyor.announced`."""
+        assert self.asked[-1] == spec
+        return self.coming
+
 
 @dataclass
 class World:
@@ -59,6 +77,7 @@ class World:
     services: MemoryServices = field(default_factory=MemoryServices)
     oracle: Oracle = field(default_factory=Oracle)
     store: MemoryStore = field(default_factory=MemoryStore)
+    ticker: MemoryTicker = field(default_factory=MemoryTicker)
     telemetry: MemoryTelemetry = field(default_factory=MemoryTelemetry)
     clock: MemoryClock = field(default_factory=MemoryClock)
 
@@ -70,7 +89,7 @@ class World:
     @property
     def surveying(self) -> Surveying:
         """What is under test."""
-        return Surveying(self.services, self.oracle, self.store, self.telemetry, self.clock)
+        return Surveying(self.services, self.oracle, self.store, self.ticker, self.telemetry, self.clock)
 
     def known(self, service: str) -> Survey | None:
         """What a launch would know."""
@@ -121,6 +140,41 @@ def test_low_scores_everywhere_are_counted(world: World, scores: tuple[int, ...]
     world.surveying.on_event(SCHEDULED)
     assert world.telemetry.counts[Metric.ALL_ZONES_SCORE_LOW] == is_low
     assert (Metric.BEST_PLACEMENT_SCORE in world.telemetry.counts) == bool(scores)
+
+
+def test_images_of_versions_are_looked_at(world: World) -> None:
+    """Of the deployed one, and of what replicas have or go back to; one that is gone rings, once for each."""
+    world.deploy("chat", a=9)
+    spec = demo_spec("chat")
+    world.store.keep_document(spec, {v: replace(spec, version=v) for v in (4, 5)})
+    world.oracle.gone = {5}
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    assert {v: image.id for v, image in found.images.items()} == {v: f"ami-{v}" for v in (spec.version, 4, 5)}
+    assert world.telemetry.counts[Metric.IMAGES_GONE] == 1
+    (gone,) = (facts for event, facts in world.telemetry.records if event == "image_gone")
+    assert (gone["service"], gone["version"], gone["image"]) == ("chat", 5, "ami-5")
+
+
+def test_the_controller_hears_what_ec2_announces(world: World) -> None:
+    """Of regular replicas that nothing is to replace yet, slots among them; not of others' instances."""
+    ready = [a_replica(n, ReplicaState.READY) for n in range(1, 6)]
+    rows = [
+        ready[0],
+        replace(ready[1], replaced_by=3),
+        ready[2],
+        replace(ready[3], is_fallback=True),
+        replace(ready[4], instance_id="i-5:1"),
+    ]
+    announced = {str(r.instance_id): "instance-stop" for r in ready}
+    assert to_be_told(
+        Rows(replicas={r.id: r for r in rows}), {**announced, "i-foreign": "instance-stop"}
+    ) == {str(ready[n].instance_id): "instance-stop" for n in (0, 2, 4)}
+    world.deploy("chat", a=9)
+    world.oracle.coming = {"i-foreign": "instance-stop"}
+    world.surveying.on_event(SCHEDULED)
+    assert world.ticker.announced == []
 
 
 def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:

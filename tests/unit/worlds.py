@@ -186,7 +186,8 @@ def serving(*specs: ServiceSpec) -> tuple[Troubled, Controller]:
     settle(world, controller)
     for spec in specs:
         assert [r.state for r in active(world, spec.service)] == [ReplicaState.READY] * spec.replicas
-    world.clock.advance(timing.LEASE_S)
+    # EC2 shows by now whatever was launched, and no lease is held any more.
+    world.clock.advance(max(timing.VISIBLE_WITHIN_S, timing.LEASE_S))
     world.calls.clear()
     world.router.calls.clear()
     world.fleet.launches.clear()

@@ -43,7 +43,7 @@ def unrest(world: SimWorld) -> str:
         for r in world.memory.load(spec.service).replicas.values()
         if r.state not in (ReplicaState.READY, ReplicaState.STANDBY)
     ]
-    messages = [m.id for queue in (world.signals, world.ticks) for m in queue.messages]
+    messages = [m.id for queue in (world.signals, world.ticks, world.leaves) for m in queue.messages]
     return f"rows {rows}, messages {messages}"
 
 
@@ -263,8 +263,8 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
 
 def _check_dead_letters(world: SimWorld) -> None:
     report = world.checker.report
-    queues = (world.signals, world.ticks)
-    # If a message couldn't be set aside three times, it ends in the queue's own dead-letter queue.
+    queues = (world.signals, world.ticks, world.leaves)
+    # If a message couldn't be set aside at any of its attempts, it ends in the queue's own dead-letter queue.
     letters = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
     for body, sent in world.malformed.items():
         if letters[body] < sent:

@@ -57,8 +57,8 @@ def way_out_s(spec: ServiceSpec, row: Replica) -> float:
 
 # Observations: docs/reliability.md.
 
-UNSEEN_S = 60.0
-"""EC2's answers may lack a new instance for a minute."""
+UNSEEN_S = 120.0
+"""EC2's answers may lack a new instance for two minutes."""
 
 MISSING_S = 30.0
 """An instance that is neither shown nor healthy for half a minute counts as gone."""

@@ -37,6 +37,7 @@ LEAVE_MARGIN_S = 0.4
 
 OPTIONAL_CALLS = frozenset(
     {
+        Call.GET,
         Call.LAUNCH,
         Call.COOL,
         Call.FORGIVE,
@@ -117,12 +118,14 @@ class MessageChecker:
                 self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"a malformed message: {error!r}")
             if len(records) > 1:
                 self._report(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is handled as a tick")
-            self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
+            self.metric_checker.check(invocation, malformed_ticks=1, is_whole=error is None)
             return
         message = _TickMessage.of(body)
         is_tick = message.kind in ("tick", "override")
         asked_to_count = after_release(records, Call.RECALL)
-        errors = [c for c in invocation.errors if c is not asked_to_count]
+        # A tick asks about all on Spot and does without; a call asks about the last one at its last moment.
+        does_without = {Call.WARNED} if is_tick else set()
+        errors = [c for c in invocation.errors if c is not asked_to_count and c.call not in does_without]
         may = any(_is_failure(c) for c in errors)
         must = any(_is_needed(c, is_tick=is_tick) for c in errors)
         if must and error is None:

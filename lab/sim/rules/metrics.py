@@ -47,6 +47,7 @@ CONTROL_PLANE_METRICS = frozenset(
         Metric.SIGNALS_RECEIVED,
         Metric.SIGNALS_IGNORED,
         Metric.MESSAGES_MALFORMED,
+        Metric.TICKS_MALFORMED,
         Metric.FOREIGN_INSTANCES,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
@@ -120,6 +121,7 @@ class MetricChecker:
         events: Sequence[SimSignal] = (),
         ignored: int = 0,
         malformed: int = 0,
+        malformed_ticks: int = 0,
         is_whole: bool = True,
     ) -> None:
         """Check an invocation that ended without being killed. `is_whole`: it raised nothing either."""
@@ -127,6 +129,7 @@ class MetricChecker:
         bounds.add(Metric.SIGNALS_RECEIVED, None, len(events))
         bounds.add(Metric.SIGNALS_IGNORED, None, ignored)
         bounds.add(Metric.MESSAGES_MALFORMED, None, malformed)
+        bounds.add(Metric.TICKS_MALFORMED, None, malformed_ticks)
         located = _located(invocation.calls) if events else None
         if events and located is not None:
             bounds.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
@@ -499,8 +502,11 @@ class _CallWalk:
         if isinstance(answer, LaunchResult):
             self._launched_ids |= {i.id for i in answer.instances}
             self._bounds.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
-            codes = {refusal.code for refusal in answer.refusals if refusal.kind in LASTING_REFUSALS}
-            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, len(codes))
+            lasting = [refusal for refusal in answer.refusals if refusal.kind in LASTING_REFUSALS]
+            # What EC2 takes back fills a quota for two minutes more, which nobody needs to hear of.
+            certain = {refusal.code for refusal in lasting if refusal.kind is not RefusalKind.QUOTA}
+            codes = {refusal.code for refusal in lasting}
+            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, len(certain), len(codes))
         else:
             self._bounds.add(Metric.LAUNCH_ERRORS, service)
             self._bounds.add(Metric.LAUNCHES_BLOCKED, service, int(isinstance(answer, Denied)))

@@ -116,14 +116,14 @@ class Bench(Stand):
         self.queues_are_empty()
 
     def queues_are_empty(self) -> None:
-        """Wait until no signal and no tick waits, or hides after a failure."""
-        for output in ("SignalQueueUrl", "TickQueueUrl"):
+        """Wait until no message of these queues waits, or hides after a failure."""
+        for output in ("SignalQueueUrl", "TickQueueUrl", "LeaveQueueUrl"):
             url = self.outputs[output]
             self.eventually(partial(self._is_empty, url), f"{output} is empty")
 
     def dead(self) -> list[str]:
         """Messages that were set aside, or couldn't be delivered."""
-        work = (self.outputs["SignalQueueUrl"], self.outputs["TickQueueUrl"])
+        work = {self.outputs[f"{name}QueueUrl"] for name in ("Signal", "Tick", "Leave")}
         return [
             message["Body"]
             for url in self._sqs.list_queues()["QueueUrls"]

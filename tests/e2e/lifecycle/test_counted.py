@@ -18,7 +18,7 @@ from spotrelay.core import timing
 from spotrelay.core.names import METRICS_NO_SERVICE, Metric
 from spotrelay.core.pools import PurchaseOption, Survey
 from spotrelay.core.quotas import quota_for
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes
 from tests.e2e.damage import Damage
 from tests.e2e.faults.bench import Bench
@@ -157,6 +157,37 @@ def test_a_quota_that_is_too_small(rare: Bench) -> None:
         rare.cloud.set_quota(quota.code, PLENTY)
     # In its place on-demand serves, until Spot is tried again.
     rare.watch.until(lambda seen: len(seen.ready) >= rare.spec.replicas, "as many as wanted serve", WITHIN_S)
+
+
+def test_an_image_that_is_gone(rare: Bench) -> None:
+    """A survey finds it before a loss does."""
+    (image,) = images(rare)
+    rare.cloud.lose_image(image)
+    try:
+        with counted(rare, Metric.IMAGES_GONE):
+            surveyed(rare)
+    finally:
+        rare.cloud.find_image(image)
+
+
+def test_an_announced_retirement_is_met_ahead(rare: Bench) -> None:
+    """A survey finds it, and the replica goes once another serves in its place."""
+    victim = rare.victim()
+    rare.cloud.announce(str(victim.instance_id))
+    surveyed(rare)
+    gone = rare.until_state(victim.id, ReplicaState.TERMINATED)
+    heir = rare.watch.look().replicas[gone.replaced_by or 0]
+    assert heir.entered[ReplicaState.READY] <= gone.entered[ReplicaState.DRAINING]
+    assert heir.reason.startswith("EC2 announces instance-retirement, not before ")
+    assert gone.warned_at is None
+    rare.whole(rare.spec.replicas)
+
+
+def images(bench: Bench) -> set[str]:
+    """What EC2 says that the replicas' instances were launched from."""
+    ids = [str(r.instance_id) for r in bench.watch.look().ready]
+    found = bench.operator.session.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
+    return {instance["ImageId"] for reservation in found for instance in reservation["Instances"]}
 
 
 def surveyed(bench: Bench, **settings: object) -> None:

@@ -10,14 +10,19 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
+from spotrelay.service.model import DEFAULT_IMAGE
 from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
 from tests.e2e.lifecycle.conftest import Command
+from tests.e2e.lifecycle.test_counted import images
 
 MINE = "mine"
 
 WITHIN_S = 400.0
+
+NEWER_IMAGE = "ami-0dee9a1e5b0c24041"
+"""What AWS publishes in the meantime."""
 
 
 def service_file(directory: Path, **changes: str) -> Path:
@@ -67,11 +72,24 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     code, out, _ = spotrelay("update", str(changed))
     assert (code, out.splitlines()[-1]) == (0, f"{MINE} is as {changed} says: nothing to deploy")
 
+    operator.cloud.publish_image(DEFAULT_IMAGE.format(arch="x86_64"), NEWER_IMAGE)
+    code, out, _ = spotrelay("update", str(changed))
+    assert (code, out.splitlines()[-1]) == (0, f"{MINE} is as {changed} says: nothing to deploy")
+    assert f"the image stays; {NEWER_IMAGE} is newer: --image takes it" in out
+    code, out, err = spotrelay("update", str(changed), "--image")
+    assert code == 0, err
+    assert f"{MINE} v2→v3 (rolling): a newer image, {NEWER_IMAGE}" in out
+    assert f"{MINE} v2→v3: 2/2 ready after" in out
+    assert images(mine) == {NEWER_IMAGE}
+    code, out, _ = spotrelay("update", str(changed))
+    assert (code, out.splitlines()[-1]) == (0, f"{MINE} is as {changed} says: nothing to deploy")
+    assert "newer" not in out
+
     with Clients(mine) as clients:
         code, out, err = spotrelay("update", MINE, "--rollback")
         assert code == 0, err
         clients.were_served()
-    assert {r.version for r in mine.watch.look().ready} == {1}
+    assert {r.version for r in mine.watch.look().ready} == {2}
 
     instances = {str(r.instance_id) for r in mine.watch.look().present}
     code, out, err = spotrelay("down", MINE, "--yes")

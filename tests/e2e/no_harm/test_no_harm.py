@@ -13,8 +13,8 @@ from tests.e2e.no_harm.stories import Told
 pytestmark = pytest.mark.timeout(600)  # the deployment is made within the first test's time
 
 
-def test_one_empty_answer_ends_nothing_that_starts(told: Told) -> None:
-    """Two replacements that EC2 doesn't show for three ticks serve before EC2 takes what they replace."""
+def test_empty_answers_end_nothing_that_starts(told: Told) -> None:
+    """Two replacements that EC2 doesn't show at first serve before EC2 takes what they replace."""
     told(stories.a_burst_while_all_starts)
 
 

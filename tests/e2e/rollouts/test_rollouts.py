@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
+from spotrelay.service.model import DEFAULT_IMAGE
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
 from tests.e2e.updating import Change, update
 
 ROLLED_OUT_WITHIN_S = 150.0
 """Three replicas one after the other, each of which must stay for as long as it took to start."""
+
+
+IMAGE_PARAMETER = DEFAULT_IMAGE.format(arch="x86_64")
 
 
 def _other_port(template: str) -> str:
@@ -52,6 +57,44 @@ def test_a_new_version_rolls_out_under_load(demo: Bench, change: Change) -> None
     (runs,) = _port_and_image(demo)
     assert runs not in ran
     assert runs[0] == spec.port
+
+
+def _other_bake_time(template: str) -> str:
+    """A setting for which no instance has to change; another one each time."""
+    seconds = iter(range(1, 100))
+    return next(
+        changed
+        for changed in (re.sub(r'(bake_s\\": )[^,]+', rf"\g<1>{n}", template) for n in seconds)
+        if changed != template
+    )
+
+
+def _doomed(template: str) -> str:
+    """Another version, in a deployment that fails at its end: a parameter of its is somebody else's."""
+    body = json.loads(_other_environment(template))
+    (document,) = (id_ for id_, r in body["Resources"].items() if r["Type"] == "AWS::SSM::Parameter")
+    body["Resources"]["Fails"] = {
+        "Type": "AWS::SSM::Parameter",
+        "DependsOn": document,
+        "Properties": {"Name": "/spotrelay/control-plane", "Value": "ours", "Type": "String"},
+    }
+    return json.dumps(body)
+
+
+@pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)
+def test_a_setting_rolls_nothing_out_whatever_happened_before(demo: Bench) -> None:
+    """Neither an image that AWS published since nor a deployment that was rolled back is a new version."""
+    before, ids = demo.spec, {r.id for r in demo.watch.look().present}
+    demo.cloud.publish_image(IMAGE_PARAMETER, "ami-0dee9a1e5b0c24041")
+    update(demo, _other_bake_time)
+    assert (demo.spec.version, demo.spec.bake_s != before.bake_s) == (before.version, True)
+    update(demo, _doomed, "UPDATE_ROLLBACK_COMPLETE")
+    assert demo.spec.version == before.version
+    update(demo, _other_bake_time)
+    assert demo.spec.version == before.version
+    after = demo.whole(demo.spec.replicas)
+    assert {r.version for r in after.present} == {before.version}
+    assert len({r.id for r in after.present} & ids) >= len(ids) - 1, "one may have tried the doomed version"
 
 
 @pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)

@@ -1,0 +1,127 @@
+"""Ticks that announce ticks, under Lambda's recursive loop detection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotrelay.core.names import alarms_prefix
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.timing import TICK_IN_TRANSITION_S
+from tests.e2e.stand import WITHIN_S, Stand
+
+pytestmark = pytest.mark.slow
+
+TICKS = 100
+COLD_START_S = TICKS * TICK_IN_TRANSITION_S
+"""Five minutes."""
+
+FIRST_START_WITHIN_S = 4 * WITHIN_S
+"""Minutes last as long as AWS's here, and what one tick misses the next one sees a minute later."""
+
+
+class Loops:
+    """Lambda's view of the function that runs ticks."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.function = stand.outputs["ReconcileFunction"]
+        self._stand = stand
+        self._lambda: Any = stand.operator.session.client("lambda")
+        self._cloudwatch: Any = stand.operator.session.client("cloudwatch")
+
+    @property
+    def setting(self) -> str:
+        """What the function's recursion setting is."""
+        return str(self._lambda.get_function_recursion_config(FunctionName=self.function)["RecursiveLoop"])
+
+    @setting.setter
+    def setting(self, value: str) -> None:
+        self._lambda.put_function_recursion_config(FunctionName=self.function, RecursiveLoop=value)
+
+    @property
+    def longest(self) -> int:
+        """Invocations of the longest chain so far."""
+        return self._stand.cloud.longest_chains().get(self.function, 0)
+
+    @property
+    def dropped(self) -> int:
+        """How many of them Lambda didn't let run."""
+        now = datetime.now(UTC)
+        points = self._cloudwatch.get_metric_statistics(
+            Namespace="AWS/Lambda",
+            MetricName="RecursiveInvocationsDropped",
+            Dimensions=[{"Name": "FunctionName", "Value": self.function}],
+            StartTime=now - timedelta(hours=1),
+            EndTime=now + timedelta(minutes=1),
+            Period=60,
+            Statistics=["Sum"],
+        )["Datapoints"]
+        return int(sum(point["Sum"] for point in points))
+
+    def rings(self) -> bool:
+        """Whether the alarm does that tells of it."""
+        name = f"{alarms_prefix()}ReconcileThrottles"
+        (alarm,) = self._cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        return bool(alarm["StateValue"] == "ALARM")
+
+
+@contextmanager
+def a_long_start(cold: Stand) -> Iterator[None]:
+    """A replica hangs in its start, so that ticks follow each other; in the end it serves.
+
+    No tick of the schedule's comes between: now and then one is announced first, and begins a new chain.
+    """
+    replicas = cold.spec.replicas + 1
+    cold.want(replicas)
+    seen = cold.watch.until(
+        lambda seen: any(r.state is ReplicaState.STARTING for r in seen.present), "one starts", WITHIN_S
+    )
+    (starting,) = (str(r.instance_id) for r in seen.present if r.state is ReplicaState.STARTING)
+    cold.eventually(
+        lambda: any(i["instance_id"] == starting and i["state"] == "running" for i in cold.cloud.instances()),
+        "its instance runs",
+    )
+    cold.cloud.hang(starting)
+    events: Any = cold.operator.session.client("events")
+    (every_minute,) = (rule["Name"] for rule in events.list_rules()["Rules"] if "EveryMinute" in rule["Name"])
+    events.disable_rule(Name=every_minute)
+    try:
+        yield
+    finally:
+        events.enable_rule(Name=every_minute)
+        cold.cloud.resume(starting)
+    cold.whole(replicas, FIRST_START_WITHIN_S)
+
+
+@pytest.mark.timeout(2 * COLD_START_S + 3 * FIRST_START_WITHIN_S)
+def test_a_chain_of_a_hundred_ticks_runs_through(cold: Stand) -> None:
+    """A start of five minutes is watched from its beginning to its end: each tick announces the next one."""
+    loops = Loops(cold)
+    assert loops.setting == "Allow", "as deployed"
+    cold.whole(cold.spec.replicas, FIRST_START_WITHIN_S)
+    with a_long_start(cold):
+        deadline = time.monotonic() + 2 * COLD_START_S
+        while loops.longest <= TICKS and time.monotonic() < deadline:
+            time.sleep(1)
+        assert loops.longest > TICKS
+    assert loops.dropped == 0
+    assert not loops.rings()
+
+
+@pytest.mark.timeout(4 * FIRST_START_WITHIN_S)
+def test_a_chain_that_lambda_takes_for_a_loop_is_dropped(cold: Stand) -> None:
+    """Under the default setting it ends after sixteen, and that rings; only the minute's tick goes on."""
+    loops = Loops(cold)
+    cold.whole(cold.spec.replicas, FIRST_START_WITHIN_S)
+    loops.setting = "Terminate"
+    try:
+        with a_long_start(cold):
+            cold.eventually(lambda: loops.dropped > 0, "an invocation is dropped")
+            cold.eventually(loops.rings, "the alarm tells it")
+    finally:
+        loops.setting = "Allow"

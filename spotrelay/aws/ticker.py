@@ -39,6 +39,4 @@ class SqsTicker:
         """Whole seconds, rounded up: who looks too early finds nothing to do."""
         delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)
         with translated():
-            self._clients.sqs.send_message(
-                QueueUrl=queue_url, MessageBody=tick.to_json(), DelaySeconds=delay
-            )
+            self._clients.sqs.send_message(QueueUrl=queue_url, MessageBody=tick.to_json(), DelaySeconds=delay)

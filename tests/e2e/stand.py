@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import boto3
 
@@ -23,6 +23,9 @@ from spotrelay.core.names import (
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.watch import Snapshot, Watch
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 SERVICE = "demo"
 
@@ -213,7 +216,7 @@ class Stand:
         """
         return self.due(queue) + self.taken(queue)
 
-    def _number(self, queue: str, name: Literal["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]) -> int:
+    def _number(self, queue: str, name: QueueAttributeNameType) -> int:
         attributes = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])["Attributes"]
         return int(attributes[name])
 

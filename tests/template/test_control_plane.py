@@ -166,9 +166,7 @@ def test_rules_may_send_to_their_queues(control_plane: Template) -> None:
     assert allowed == needed
 
 
-FED = pytest.mark.parametrize(
-    ("name", "feed"), [("on_signal", ""), ("reconcile", ""), ("reconcile", LEAVES)]
-)
+FED = pytest.mark.parametrize(("name", "feed"), [("on_signal", ""), ("reconcile", ""), ("reconcile", LEAVES)])
 """Each function that queues feed, with each of them."""
 
 

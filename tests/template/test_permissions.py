@@ -247,9 +247,7 @@ def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Temp
     ticked = {queue_of(control_plane, Function.RECONCILE, feed) for feed in ("", LEAVES)}
     receive = _allowed(control_plane, name, "sqs:ReceiveMessage")
     send = _allowed(control_plane, name, "sqs:SendMessage")
-    assert {refers_to(s["Resource"]) for s in receive} == (
-        ticked if name is Function.RECONCILE else {queue}
-    )
+    assert {refers_to(s["Resource"]) for s in receive} == (ticked if name is Function.RECONCILE else {queue})
     sent_to = {refers_to(queue) for s in send for queue in as_list(s["Resource"])}
     assert sent_to == ticked | {refers_to(dead_letters)}
 

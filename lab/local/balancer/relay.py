@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -17,8 +18,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Fixed in the ALB.
-_CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
+"""Fixed in the ALB."""
+
 # The ALB keeps idle connections to targets; a target must keep them longer, or a request meets a closed one.
 _KEEP_ALIVE_S = 60.0
 _HOP_BY_HOP = frozenset(
@@ -60,9 +62,10 @@ class Relay:
     ) -> None:
         """Sends the request to `origin` (http://address:port) and streams the response into `send`.
 
-        A target that can't be reached, or closes before it answers, makes a 502; one that is silent for
-        `idle_timeout_s`, a 504. Nothing is tried twice. If the target breaks off its response, `request.cut`
-        is set and the response stays unfinished. `request.ended` is set once the outcome is decided.
+        A target that refuses the connection, or closes before it answers, makes a 502; one that neither makes
+        nor refuses it for `CONNECT_TIMEOUT_S`, or is silent for `idle_timeout_s`, a 504. Nothing is tried
+        twice. If the target breaks off its response, `request.cut` is set and the response stays unfinished.
+        `request.ended` is set once the outcome is decided.
         """
         try:
             async with self._session.request(
@@ -71,7 +74,7 @@ class Relay:
                 data=body or None,
                 headers=_request_headers(scope),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT_S, sock_read=idle_timeout_s),
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s),
             ) as response:
                 request.answered, request.status = time.time(), response.status
                 headers = _response_headers(response.raw_headers)
@@ -84,6 +87,12 @@ class Relay:
             await _fail(send, request, 504, error)
         except (aiohttp.ClientError, OSError) as error:
             await _fail(send, request, 502, error)
+
+
+async def reach_nobody(send: Send, request: LoggedRequest, why: str) -> None:
+    """What comes of connecting to an instance that isn't there: packets to it are lost."""
+    await asyncio.sleep(CONNECT_TIMEOUT_S)
+    await _fail(send, request, 504, TimeoutError(why))
 
 
 async def read_body(receive: Receive) -> bytes | None:

@@ -69,7 +69,7 @@ def test_a_fleet_rises_and_survives_a_warning(
     spec = deployed_spec(aws)
     parameter = service_parameter("demo")
     aws.ssm.put_parameter(Name=parameter, Value=json.dumps(spec.to_dict()), Type="String")
-    queues = {
+    queues: dict[str, str] = {
         name: aws.sqs.create_queue(QueueName=name.lower())["QueueUrl"]
         for name in (Env.TICK_QUEUE_URL, Env.LEAVE_QUEUE_URL)
     }

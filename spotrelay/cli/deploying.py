@@ -186,8 +186,8 @@ class Deployer:
         said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
         self._cdk.synth(said, directory)
         assembly = Assembly(directory)
-        said = {str(problem) for service in self._services for problem in service.warnings}
-        for warning in sorted({*assembly.warnings} - said):
+        told = {str(problem) for service in self._services for problem in service.warnings}
+        for warning in sorted({*assembly.warnings} - told):
             typer.echo(f"warning: {warning}", err=True)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):

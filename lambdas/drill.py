@@ -9,8 +9,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import telemetry
-from spotrelay.aws.clients import Clients
+from lambdas.wiring import clients, invocation, telemetry
 from spotrelay.aws.compose import setting
 from spotrelay.aws.experiments import Experiments
 from spotrelay.core.names import Env
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @cache
 def experiments() -> Experiments:
     """Made at the first call."""
-    return Experiments(Clients())
+    return Experiments(clients)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
@@ -32,7 +31,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
     """
     role, service = setting(os.environ, Env.DRILL_ROLE), str(event["service"])
     instance_ids = [str(id_) for id_ in event["instance_ids"]]
-    with telemetry.invocation(context):
+    with invocation(context):
         experiment = experiments().start(role, instance_ids, service)
         telemetry.record("drill", service=service, instances=instance_ids, experiment=experiment)
     return {"experiment": experiment}

@@ -9,10 +9,9 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import telemetry
+from lambdas.wiring import clients, invocation, telemetry
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws import compose_survey
-from spotrelay.aws.clients import Clients
 from spotrelay.placement.surveying import Surveying
 
 if TYPE_CHECKING:
@@ -20,21 +19,15 @@ if TYPE_CHECKING:
 
 
 @cache
-def clients() -> Clients:
-    """For both: a client takes longer to build than most calls."""
-    return Clients()
-
-
-@cache
 def surveying() -> Surveying:
     """Made at the first event."""
-    return compose_survey.surveying(os.environ, telemetry, clients())
+    return compose_survey.surveying(os.environ, telemetry, clients)
 
 
 @cache
 def ledger() -> Ledger:
     """Made at the first event."""
-    return compose_survey.ledger(os.environ, telemetry, clients())
+    return compose_survey.ledger(os.environ, telemetry, clients)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
@@ -42,7 +35,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
 
     What fails is raised: Lambda tries again. Both can be repeated.
     """
-    with telemetry.invocation(context):
+    with invocation(context):
         try:
             surveying().on_event(event)
         finally:

@@ -8,8 +8,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import telemetry
-from spotrelay.aws.clients import Clients
+from lambdas.wiring import clients, invocation
 from spotrelay.aws.compose import setting
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
@@ -37,7 +36,7 @@ Parameter | What it is
 @cache
 def account() -> Account:
     """Made at the first call."""
-    clients, table = Clients(), setting(os.environ, Env.TABLE)
+    table = setting(os.environ, Env.TABLE)
     services = ParameterServices(clients, setting(os.environ, Env.SERVICES_PATH), table)
     return Account(DynamoStore(Table(clients, table)), services, os.environ["AWS_REGION"])
 
@@ -47,7 +46,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> str:
     if event.get("describe"):
         return DESCRIPTION
     service = str(event.get("service", ""))
-    with telemetry.invocation(context):
+    with invocation(context):
         seen = rows(account(), service, datetime.now(UTC), ended=ENDED)
         if seen.spec is None and not seen.replicas:
             return f"<p>No service {escape(service) or 'was named'}: see the widget's parameters.</p>"

@@ -352,6 +352,10 @@ class MemoryFleet:
         """See `ports.Fleet.observe`."""
         return [i for i in self.instances.values() if self.services[i.id] == service]
 
+    def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
+        """See `ports.Fleet.look_up`."""
+        return [self.instances[i] for i in sorted(set(instance_ids)) if i in self.instances]
+
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`."""
         asked = (self.instances[i] for i in instance_ids if i in self.instances)

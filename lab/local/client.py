@@ -126,6 +126,14 @@ class LocalCloud:
         """Have EC2 call off what it announced for an instance. It is shown as before, as what is over."""
         self._call("call_off", instance_id=instance_id)
 
+    def disrupt(self, zone: str) -> None:
+        """Have a zone's service disrupted: what runs there hangs, nothing more starts, EC2 tells less."""
+        self._call("disrupt", zone=zone)
+
+    def mend(self, zone: str) -> None:
+        """Have the zone work again, as after `disrupt`."""
+        self._call("mend", zone=zone)
+
     def lose_image(self, image_id: str) -> None:
         """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
         self._call("lose_image", image_id=image_id)

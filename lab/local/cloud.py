@@ -157,12 +157,14 @@ class EmulatedCloud:
     ) -> None:
         self.market = market
         self.recordings = recordings or Recordings()
-        self.quotas = ServiceQuotas()
+        self.quotas = ServiceQuotas(ministack.limit_concurrency)
         self.reservations = Reservations()
         self.settings = settings
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
         self.lost_images: set[str] = set()
+        self.disrupted: set[str] = set()
+        """Zones whose service is disrupted."""
         self.unseen_s, self.without_address_s = UNSEEN_S, WITHOUT_ADDRESS_S
         self.on_terminated: Callable[[LocalInstance], None] = lambda _: None
         self._ministack = ministack
@@ -353,6 +355,28 @@ class EmulatedCloud:
         """
         for event in self._running(instance_id).events:
             event["Description"] = f"[Canceled] {event['Description']}"
+
+    def disrupt(self, zone: str) -> None:
+        """A zone's service is disrupted: its instances answer nothing, it has no capacity, and EC2 describes
+        none of them.
+        """
+        self.disrupted.add(zone)
+        for option in PurchaseOption:
+            self.market.dry_up(zone, option=option)
+        for instance in self._running_in(zone):
+            self._machines.hang(instance.id)
+
+    def mend(self, zone: str) -> None:
+        """The zone works again, and what was in it goes on where it was."""
+        self.disrupted.discard(zone)
+        for option in PurchaseOption:
+            self.market.bring_back(zone, option=option)
+        for instance in self._running_in(zone):
+            self._machines.resume(instance.id)
+
+    def _running_in(self, zone: str) -> list[LocalInstance]:
+        running = LocalInstanceState.RUNNING
+        return [i for i in self.instances.values() if i.state is running and i.zone == zone]
 
     def hang(self, instance_id: str) -> None:
         """What runs on the instance answers nothing any more; to EC2 it is as well as ever.

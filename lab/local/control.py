@@ -57,6 +57,8 @@ class Control:
             "call_off": lambda arguments: self._cloud.call_off(arguments["instance_id"]),
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
+            "disrupt": lambda arguments: self._cloud.disrupt(arguments["zone"]),
+            "mend": lambda arguments: self._cloud.mend(arguments["zone"]),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
             "find_image": lambda arguments: self._cloud.lost_images.discard(arguments["image_id"]),
             "publish_image": lambda arguments: self._cloud.publish_image(

@@ -41,6 +41,10 @@ def describe_instances(context: Context) -> Result:
     """Instances by ID or filter, in reservations."""
     context.require("ec2:DescribeInstances")
     wanted = _select(context)
+    disrupted = context.cloud.disrupted
+    if disrupted and (not context.params.get("InstanceIds") or disrupted & {i.zone for i in wanted}):
+        # AWS says that it fails, and not how.
+        raise AwsError("Unavailable", f"Service disruption in {', '.join(sorted(disrupted))}", status=503)
     shown, more = page(wanted, context.params)
     reservations: dict[str, Result] = {}
     for instance in shown:

@@ -112,16 +112,13 @@ class Metrics:
 
     def _is_measured(self, queue: str, values: Mapping[str, float], is_polled: bool, now: float) -> bool:
         """Whether SQS tells anything of a queue: see `IDLE_S`. Who only looks into it isn't noticed here."""
-        since, last = self._used.get(queue, (now, -self._idle_s))
-        if now - last > self._idle_s:
-            since = now
-        if is_polled:
-            since = now - self._late_s
+        since, last = self._used.get(queue, (now, float("-inf")))
+        is_idle = now - last > self._idle_s
         if is_polled or any(value for name, value in values.items() if name.startswith("ApproximateNumber")):
+            since = now - self._late_s if is_polled else now if is_idle else since
             self._used[queue] = since, now
-        elif now - last > self._idle_s:
-            return False
-        return now - since >= self._late_s
+            is_idle = False
+        return not is_idle and now - since >= self._late_s
 
     def age(self, by_s: float) -> None:
         """Have all that was measured until now be so much older."""

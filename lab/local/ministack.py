@@ -495,6 +495,11 @@ class MiniStack:
         """By function: how often it was invoked, or would have been, in the longest chain so far."""
         return dict(self._chains)
 
+    def limit_concurrency(self, most: int) -> None:
+        """Let no more functions run at the same time in the whole account; more are throttled."""
+        functions: Any = self._services["lambda_svc"]
+        functions._ACCOUNT_CONCURRENCY_CAP = most
+
     # --- logs, metrics, alarms ---
 
     def keep_whole_logs(self) -> None:

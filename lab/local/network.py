@@ -45,9 +45,6 @@ _QUEUE_S = 0.2
 
 _BURST_S = 0.01
 
-_ASK = "ntable change name arp_cache dev {device} retrans 50 mcast_probes 60\n"
-"""The default is 1 s, three times: who asks for an instance too early needn't wait a second for it."""
-
 _LATENCY = Path(__file__).with_name("latency.py")
 
 _JOIN = f"""
@@ -69,7 +66,8 @@ OWN = "each instance has a network of its own"
 SHARED = (
     "all instances share this machine's network ({why}). What can't be told apart: a server that listens on"
     " 0.0.0.0 answers at every instance's address, so a replica may look ready while its own server is down."
-    " And no instance can be given a rate or a latency. {remedy}"
+    " An instance that boots or has ended refuses connections, where on EC2 they hang. And no instance can be"
+    " given a rate or a latency. {remedy}"
 )
 REMEDY = "For networks of their own: Linux with iproute2 and util-linux, as root or inside `unshare -Urn`."
 ASKED_FOR = "as was asked for"
@@ -224,7 +222,7 @@ class OwnNetworks:
             self._gateway = Gateway(next(hosts), device)
             self._addresses = cycle(hosts)
             here = f"address add {self._gateway.address}/{_PREFIX} dev {device}\nlink set {device} up\n"
-            _run([self._tools["ip"], "-batch", "-"], here + _ASK.format(device=device))
+            _run([self._tools["ip"], "-batch", "-"], here)
         except BaseException:
             os.close(self._switch)
             raise
@@ -235,8 +233,14 @@ class OwnNetworks:
         return self._gateway
 
     def new_address(self) -> str:
-        """Not given again before four thousand others were."""
-        return next(self._addresses)
+        """Not given again before four thousand others were.
+
+        Whether an instance is there isn't asked: packets to one that boots or has ended are lost, as on EC2.
+        """
+        address = next(self._addresses)
+        neighbour = ["lladdr", _hardware(address), "dev", self._gateway.device, "nud", "permanent"]
+        _run([self._tools["ip"], "neigh", "replace", address, *neighbour])
+        return address
 
     def start(
         self, address: str, command: Sequence[str], env: Mapping[str, str], log: int, cwd: Path
@@ -247,9 +251,18 @@ class OwnNetworks:
         """
         self._plugged += 1
         port = self._ports[address] = _Port(f"port{self._plugged}")
-        hardware = "02:00:" + ":".join(f"{int(number):02x}" for number in address.split("."))
         tools = self._tools["nsenter"], self._tools["ip"]
-        join = ["bash", "-c", _JOIN, "join", str(self._switch), port.name, hardware, address, *tools]
+        join = [
+            "bash",
+            "-c",
+            _JOIN,
+            "join",
+            str(self._switch),
+            port.name,
+            _hardware(address),
+            address,
+            *tools,
+        ]
         return _start([self._tools["unshare"], "--net", *join, *command], env, log, cwd, (self._switch,))
 
     def shape(self, pid: int, address: str, shape: Shape) -> bool:
@@ -331,6 +344,11 @@ class OwnNetworks:
     def _in(self, namespace: str, tool: str, *arguments: str, given: str = "") -> str:
         command = [self._tools["nsenter"], f"--net={namespace}", self._tools[tool], *arguments]
         return _run(command, given, (self._switch,))
+
+
+def _hardware(address: str) -> str:
+    """The hardware address of the instance that has this one."""
+    return "02:00:" + ":".join(f"{int(number):02x}" for number in address.split("."))
 
 
 def _tools() -> dict[str, str]:

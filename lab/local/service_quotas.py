@@ -5,7 +5,7 @@ The value of each can be set; an account of ours begins with more than any test 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lab.local.catalog import instance_types
 from lab.local.context import Context, Handler, Result
@@ -22,12 +22,16 @@ DEFAULT_CONCURRENCY = 1000.0
 class ServiceQuotas:
     """The account's quotas."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_concurrency: Callable[[int], object]) -> None:
+        """`limit_concurrency`: what holds Lambda to its quota."""
         self._set: dict[str, float] = {}
+        self._limit_concurrency = limit_concurrency
 
     def set(self, code: str, vcpus: float) -> None:
         """Give a quota another value."""
         self._set[code] = vcpus
+        if code == CONCURRENCY.code:
+            self._limit_concurrency(int(vcpus))
 
     def value(self, quota: Quota) -> float:
         """What it is now."""

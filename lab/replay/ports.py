@@ -164,6 +164,10 @@ class ReplayFleet:
             del self._seen[self._ended.popleft().id]
         return [seen.described(now) for seen in self._seen.values()]
 
+    def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
+        """See `ports.Fleet.look_up`."""
+        return [seen for seen in self.observe("") if seen.id in instance_ids]
+
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`. An answer is as new as it can be."""
         if not instance_ids:

@@ -34,6 +34,7 @@ class Call(StrEnum):
     CLAIM_TICK = "store.claim_tick"
     LAUNCH = "fleet.launch"
     OBSERVE = "fleet.observe"
+    LOOK_UP = "fleet.look_up"
     WARNED = "fleet.warned"
     TERMINATE = "fleet.terminate"
     START = "fleet.start"
@@ -136,6 +137,12 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
 
 Pair = tuple[Call, Fault]
 
+SELDOM: dict[Call, tuple[Fault, ...]] = {
+    Call.LOOK_UP: _READ,
+    Call.NOTE_CLAIM: _WRITE,
+}
+"""The same of calls that follow from a failure or from a second control plane: no run is about one."""
+
 PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items() for fault in faults)
 """All pairs that a campaign must try."""
 
@@ -194,7 +201,7 @@ class FaultPlan:
         if call is self._target_call and random() < self._target_share:
             return self._target_fault
         if self.rate and random() < self.rate:
-            return self._random.choice(POSSIBLE[call])
+            return self._random.choice(POSSIBLE.get(call) or SELDOM[call])
         outage = self.outage
         if outage and outage.start <= now < outage.end and call.port == outage.port:
             return outage.fault

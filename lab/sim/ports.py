@@ -90,6 +90,27 @@ class SimFleet:
             stale=lambda: instances_as_of(self.random.uniform(0, LAG_S)),
         )
 
+    def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
+        """See `ports.Fleet.look_up`."""
+        invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
+
+        def named() -> Sequence[Instance]:
+            invocation.observed_at = as_of = self.scheduler.now
+            shown = [
+                (i, i.described(as_of))
+                for i in self.cloud.instances.values()
+                if i.host in instance_ids
+                and i.visible_at <= as_of < i.shown_until()
+                and (not wrong.about_instances or wrong.shows(i.host, as_of))
+            ]
+            invocation.observed = [
+                *(invocation.observed or ()),
+                *(replace(view, id=i.id) if i.slots else view for i, view in shown),
+            ]
+            return [view for i, view in shown if i.id == i.host]
+
+        return self.gate(Call.LOOK_UP, sorted(instance_ids), named)
+
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """See `ports.Fleet.warned`."""
         invocation = self.gate.invocation

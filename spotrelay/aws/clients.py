@@ -7,7 +7,8 @@ much again, the others little; a signal about somebody else's instance needs Dyn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,15 @@ SURVEYING = Config(
     read_timeout=20,
 )
 
+REST_S = 120.0
+"""How long connections may rest between two invocations: twice the time between a service's ticks at rest.
+
+What lies between us and AWS drops what was idle for 350 s, and may tell nobody. A function's sandbox may rest
+for hours, and then a call on such a connection waits for its whole read time-out, before it is repeated on a
+new one. Sources: https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html and
+https://github.com/boto/botocore/issues/2916
+"""
+
 PRICE_LIST_REGIONS = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
 """Where AWS's price list is served from, by the first part of a region. Each one has all prices."""
 
@@ -125,8 +135,23 @@ class Deadline:
 class Clients:
     """Every client that the adapters use."""
 
-    def __init__(self, session: boto3.Session | None = None) -> None:
+    def __init__(self, session: boto3.Session | None = None, now_s: Callable[[], float] = time.time) -> None:
         self._given = session
+        # Not the monotonic clock, which may stand still with a frozen sandbox.
+        self._now_s = now_s
+        self._used_at_s = now_s()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """One invocation: it uses no connection that has rested for longer than `REST_S`."""
+        if self._now_s() - self._used_at_s > REST_S:
+            for name, client in vars(self).items():
+                if not name.startswith("_"):
+                    client.close()
+        try:
+            yield
+        finally:
+            self._used_at_s = self._now_s()
 
     @cached_property
     def cloudformation(self) -> Any:

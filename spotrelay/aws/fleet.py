@@ -124,11 +124,27 @@ class Ec2Fleet:
 
     def observe(self, service: str) -> Sequence[Instance]:
         """See `ports.Fleet.observe`."""
+        return self._described(Filters=[{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}])
+
+    def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
+        """See `ports.Fleet.look_up`."""
+        ids, found = sorted(set(instance_ids)), list[Instance]()
+        for start in range(0, len(ids), MAX_BATCH):
+            batch = ids[start : start + MAX_BATCH]
+            try:
+                found += self._described(InstanceIds=batch)
+            except Denied as denied:
+                if denied.code != INSTANCE_NOT_FOUND:
+                    raise
+                # One that EC2 doesn't know has it refuse all, and is named in its words.
+                known = [id_ for id_ in batch if id_ not in str(denied)]
+                found += self.look_up(known if len(known) < len(batch) else ())
+        return found
+
+    def _described(self, **asked: Any) -> list[Instance]:
         ec2 = self._clients.ec2
         with translated():
-            pages = ec2.get_paginator("describe_instances").paginate(
-                Filters=[{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}]
-            )
+            pages = ec2.get_paginator("describe_instances").paginate(**asked)
             return [
                 instance_of(described, ec2.meta.region_name)
                 for page in pages

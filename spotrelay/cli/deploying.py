@@ -186,6 +186,9 @@ class Deployer:
         said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
         self._cdk.synth(said, directory)
         assembly = Assembly(directory)
+        told = {str(problem) for service in self._services for problem in service.warnings}
+        for warning in sorted({*assembly.warnings} - told):
+            typer.echo(f"warning: {warning}", err=True)
         for account, region in assembly.elsewhere:
             if (account, region) != (self.account, self.region):
                 raise CommandError(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.control.performing import Outcome
 from spotrelay.control.reporting import Reporting
 from spotrelay.core import desired, timing
+from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PoolMemory
-from spotrelay.core.ports import PortError, Ports, UnreadableDocument
+from spotrelay.core.ports import PortError, Ports, Unavailable, UnreadableDocument
 from spotrelay.core.rows import Removal, Rows
 from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.spec import ServiceSpec
@@ -129,7 +130,7 @@ class Gatherer:
     def look(self, service: str, spec: ServiceSpec | None, rows: Rows) -> Observation:
         """What EC2 and the load balancer show."""
         ports = self._ports
-        observed = ports.fleet.observe(service)
+        observed = self._observed(service, rows)
         # After them, and about each that was alive: what has ended since is still said to be taken back.
         said = slots.warned(rows, self._taken_back(service, slots.on_spot(rows, observed)))
         known = {r.instance_id for r in rows.replicas.values() if r.instance_id}
@@ -154,6 +155,29 @@ class Gatherer:
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=self.highest_ended_id(service))
         return seen
+
+    def _observed(self, service: str, rows: Rows) -> Sequence[Instance]:
+        """What EC2 shows: where it doesn't say, what it shows of the zones that answer.
+
+        While a zone is disrupted EC2 refuses to describe instances unless they are named, and none is in it.
+        What is in that zone isn't shown then: it is gone once the load balancer says so, too.
+        https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html
+        """
+        fleet = self._ports.fleet
+        try:
+            return fleet.observe(service)
+        except Unavailable as error:
+            shown, answers = list[Instance](), dict[str, str]()
+            for zone, ids in slots.by_zone(rows).items():
+                try:
+                    shown += fleet.look_up(ids)
+                    answers[zone] = "answers"
+                except PortError as silence:
+                    answers[zone] = repr(silence)
+            if "answers" not in answers.values():
+                raise
+            self._ports.telemetry.record("zones_looked_at", service=service, error=repr(error), **answers)
+            return shown
 
     def _taken_back(self, service: str, on_spot: Collection[str]) -> Mapping[str, datetime | None]:
         """What EC2 says of their Spot requests; nothing if it doesn't: events tell of warnings first."""

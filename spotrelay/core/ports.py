@@ -279,7 +279,16 @@ class Fleet(Protocol):
     def observe(self, service: str) -> Sequence[Instance]:
         """Every instance with the service's tag that EC2 still shows, terminated ones too.
 
-        Instances launched a moment ago may be missing.
+        Instances launched a moment ago may be missing. While a zone is disrupted EC2 refuses to say: then
+        ask by ID.
+        """
+        ...
+
+    def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
+        """These instances, without those that EC2 doesn't know.
+
+        Raises:
+            PortError: also if one of them is in a zone that is disrupted: ask about one zone at a time.
         """
         ...
 

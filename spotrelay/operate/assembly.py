@@ -61,6 +61,16 @@ class Assembly:
                 yield account, region
 
     @property
+    def warnings(self) -> Iterator[str]:
+        """What speaks against a deployment and doesn't forbid it, without the ID to acknowledge it by."""
+        for artifact in self._stacks.values():
+            if file := artifact.get("additionalMetadataFile"):
+                metadata = json.loads((self.directory / file).read_text(encoding="utf-8"))
+                for entry in (entry for entries in metadata.values() for entry in entries):
+                    if entry["type"] == "aws:cdk:warning":
+                        yield str(entry["data"]).partition(" [ack: ")[0]
+
+    @property
     def bootstrap(self) -> Bootstrap | None:
         """None: the app deploys without."""
         for artifact in self._stacks.values():

@@ -48,6 +48,15 @@ def instances(
     return by_slot
 
 
+def by_zone(rows: Rows) -> Mapping[str, set[str]]:
+    """The instances that replicas have, by their zone."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for replica in rows.replicas.values():
+        if replica.instance_id and replica.offering:
+            found[replica.offering.pool.zone].add(host(replica.instance_id))
+    return found
+
+
 def on_spot(rows: Rows, seen: Collection[Instance]) -> set[str]:
     """The Spot instances that replicas have or that bear the service's tag, but for those that have ended."""
     spot = (None, PurchaseOption.SPOT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from spotrelay.aws.clients import Clients
-from spotrelay.cli import cdk, deploying
+from spotrelay.cli import cdk, deploying, update
 from spotrelay.cli import down as down_command
 from spotrelay.cli.app import app
 from spotrelay.cli.down import Removal
@@ -24,6 +25,7 @@ from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from spotrelay.operate import difference
 from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
 from spotrelay.operate.stack_remedies import way_out
@@ -31,6 +33,7 @@ from spotrelay.operate.stacks import Stack
 from spotrelay.service import load
 from stacks.settings import AppSettings
 from tests.cli.test_scale import REGION, Region, region
+from tests.examples import demo_spec
 
 __all__ = ["region"]
 
@@ -186,6 +189,57 @@ def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path)
     assert local["CDK_HOME"] == str(tmp_path)
 
 
+def test_a_newer_image_is_told_and_taken_only_if_it_is_asked_for(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file's SSM parameter says is compared with the deployed version's image, not the latest's."""
+    deployer = deploying.Deployer(
+        where=Where(REGION), services=[], scratch=tmp_path, teller=Teller(), limit=HOUR
+    )
+    region.ssm.put_parameter(Name="/mine/image", Value="ami-00000002", Type="String")
+    ec2 = deployer.clients.ec2
+    made = ec2.create_launch_template(
+        LaunchTemplateName="mine", LaunchTemplateData={"ImageId": "ami-00000001"}
+    )["LaunchTemplate"]
+    template_id = made["LaunchTemplateId"]
+    ec2.create_launch_template_version(
+        LaunchTemplateId=template_id, LaunchTemplateData={"ImageId": "ami-00000002"}
+    )
+    file = tmp_path / "chat.yaml"
+
+    def newer(version: int, image: str = "/mine/image") -> str | None:
+        resources = {"accelerators": "L4", "image": image, "ports": 8080}
+        values = {
+            "name": "chat",
+            "service": {"replicas": 1},
+            "resources": resources,
+            "run": "x",
+            "spotrelay": {},
+        }
+        file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
+        spec = replace(demo_spec(), launch_template_id=template_id, version=version)
+        return deployer.newer_image(load(file), spec)
+
+    assert newer(1) == "ami-00000002"
+    assert newer(2) is None
+    assert newer(1, "ami-0123456789abcdef0") is None
+    same = Difference((), (), ())
+    spec = replace(demo_spec(), version=1)
+    assert any("ami-2 is newer: --image takes it" in line for line in update.shown(spec, same, "ami-2"))
+    moved = Difference((difference.THE_IMAGE,), (), ())
+    assert not any("newer" in line for line in update.shown(spec, moved, "ami-2"))
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cdk.Cdk, "_run", lambda _, arguments, __: asked.append([*arguments]))
+    made_cdk = cdk.Cdk(REGION, None, tmp_path, Teller(), HOUR.deadline)
+    made_cdk.deploy(tmp_path, ["S"])
+    made_cdk.deploy(tmp_path, ["S"], {"S:Image": "ami-2"})
+    assert "--parameters" not in asked[0]
+    assert asked[1][-2:] == ["--parameters", "S:Image=ami-2"]
+
+
+HOUR = deploying.Limit.of(3600)
+
+
 def stack(environment: str) -> dict[str, Any]:
     """A stack of a cloud assembly."""
     return {
@@ -293,13 +347,37 @@ def test_a_creation_that_failed_says_nothing_about_the_settings(
         assert deployer.synthesized({}).shared == (CONTROL_PLANE_STACK, NETWORK_STACK)
 
 
+def test_what_the_stacks_warn_of_is_told(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for all stacks, and not again what the service file has been warned of already."""
+    deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["ROLLBACK_COMPLETE"])
+    made = deployer._cdk.synth
+
+    def synth(context: dict[str, str], into: Path) -> None:
+        made(context, into)
+        manifest = json.loads((into / "manifest.json").read_text(encoding="utf-8"))
+        for artifact in manifest["artifacts"].values():
+            artifact["additionalMetadataFile"] = "metadata.json"
+        (into / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        texts = ["six NAT gateways [ack: spotrelay:many]", "a token [ack: spotrelay:envs]"]
+        metadata = {"/Stack": [{"type": "aws:cdk:warning", "data": text} for text in texts]}
+        (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+
+    monkeypatch.setattr(deployer._cdk, "synth", synth)
+    service = SimpleNamespace(use_spot=True, path=tmp_path, warnings=["a token"])
+    monkeypatch.setattr(deployer, "_services", [service])
+    deployer.synthesized({})
+    assert capsys.readouterr().err == "warning: six NAT gateways\n"
+
+
 def test_a_key_needs_spots_own_role(
     region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before the account's first Spot request there is none, and nobody can let it use the key."""
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
-    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path)])
+    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, warnings=[])])
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)
     deployer.clients.iam.create_role(RoleName=deploying.SPOTS_ROLE, AssumeRolePolicyDocument="{}")
@@ -341,6 +419,8 @@ class FakeStacks:
         self.deleted: list[str] = []
         self.draining: list[int] = []
         """How many drained at the same time, at each look."""
+        self.deleting: list[int] = []
+        """The same of how many were being deleted."""
         self._begins = begins
         self._looks: dict[str, Iterator[str]] = {}
         self._drains: set[str] = set()
@@ -356,7 +436,10 @@ class FakeStacks:
     def find(self, id_: str) -> Stack:
         """Its next state."""
         self.draining.append(len(self._drains))
+        self.deleting.append(len(self._looks))
         status = next(self._looks[id_])
+        if status == "DELETE_COMPLETE":
+            del self._looks[id_]
         if status == "DELETE_IN_PROGRESS":
             self._drains.discard(id_)
         return Stack(id_, id_, status)
@@ -438,6 +521,7 @@ def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
     assert stacks.deleted == names
     assert not any(end.left for end in ends)
     assert max(stacks.draining) == down_command.AT_ONCE == 3
+    assert max(stacks.deleting) == 2 * down_command.AT_ONCE
 
 
 def test_what_has_not_begun_in_time_is_left(left: list[Remains]) -> None:

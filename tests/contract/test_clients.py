@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC
 from typing import Any
 
@@ -9,7 +13,7 @@ import pytest
 from botocore.utils import parse_timestamp
 from moto import mock_aws
 
-from spotrelay.aws.clients import Clients, parsed_time
+from spotrelay.aws.clients import REST_S, Clients, parsed_time
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,75 @@ def test_described_times_are_read_the_quick_way(monkeypatch: pytest.MonkeyPatch)
         ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)
         (volume,) = ec2.describe_volumes()["Volumes"]
     assert volume["CreateTime"].tzinfo is UTC
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Dropping:
+    """Answers so many requests on each connection, all of which it keeps, and swallows what comes later."""
+
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            for _ in range(self._answers):
+                # The body of these requests is "{}".
+                request = b""
+                while not request.endswith(b"\r\n\r\n{}"):
+                    request += connection.recv(65_536)
+                connection.sendall(ANSWER)
+
+    def close(self) -> None:
+        """What is open is cut."""
+        for one in (self._listener, *self.connections):
+            one.close()
+
+
+@pytest.fixture
+def dropping(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Dropping]:
+    """In place of AWS."""
+    server = Dropping(request.param)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("dropping", [1], indirect=True)
+def test_no_call_waits_on_a_connection_that_has_rested(dropping: Dropping) -> None:
+    """After hours in a frozen sandbox a call goes out on a new connection, not on one that nobody keeps."""
+    now_s = 1000.0
+    clients = Clients(now_s=lambda: now_s)
+    for invocations in range(1, 4):
+        with clients.in_use():
+            clients.dynamodb.list_tables()
+        assert len(dropping.connections) == invocations
+        now_s += REST_S + 1
+    assert dropping.connections[0].recv(1) == b"", "it was closed, and nothing was sent on it"
+
+
+@pytest.mark.parametrize("dropping", [2], indirect=True)
+def test_a_connection_is_kept_for_the_next_tick(dropping: Dropping) -> None:
+    """Ticks at rest come every minute, and don't pay for a new connection each time."""
+    now_s = 1000.0
+    clients = Clients(now_s=lambda: now_s)
+    for _ in range(2):
+        with clients.in_use():
+            clients.dynamodb.list_tables()
+        now_s += REST_S
+    assert len(dropping.connections) == 1

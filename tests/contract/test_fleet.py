@@ -92,6 +92,16 @@ def test_an_instance_bears_what_a_lost_table_cannot_say(world: World, option: Pu
     assert sorted(i.highest_id for i in world.fleet.observe("demo")) == [42, 42, 43]
 
 
+def test_who_is_named_is_looked_up(world: World) -> None:
+    """By ID, of whatever service; what nobody knows is left out, and nobody is asked about nobody."""
+    first, second = world.fleet.launch(world.request("launch-1", 2, PurchaseOption.SPOT)).instances
+    unknown = [f"i-{n:017x}" for n in range(0xABC, 0xABF)]
+    assert [i.id for i in world.fleet.look_up([second.id])] == [second.id]
+    assert {i.id for i in world.fleet.look_up([*unknown, first.id, second.id])} == {first.id, second.id}
+    assert list(world.fleet.look_up(unknown)) == []
+    assert list(world.fleet.look_up([])) == []
+
+
 def test_nobody_is_warned_at_first(world: World) -> None:
     """What was just launched isn't taken back, of what isn't Spot nothing is said, and of nobody nothing."""
     (kept,) = world.fleet.launch(world.request("launch-1", 1, PurchaseOption.ON_DEMAND)).instances

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import boto3
 
@@ -24,6 +24,9 @@ from spotrelay.core.names import (
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.watch import Snapshot, Watch
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 SERVICE = "demo"
 
@@ -233,11 +236,7 @@ class Stand:
         """
         return self.due(queue) + self.taken(queue)
 
-    def _number(
-        self,
-        queue: str,
-        name: Literal["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-    ) -> int:
+    def _number(self, queue: str, name: QueueAttributeNameType) -> int:
         attributes = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])["Attributes"]
         return int(attributes[name])
 

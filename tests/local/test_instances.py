@@ -16,6 +16,7 @@ from lab.local.request_limits import BUCKETS, RequestLimits
 from lab.local.wire import AwsError
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.core.ports import Unavailable
 from tests.local.conftest import USER_DATA, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -167,6 +168,23 @@ def test_announced_events_are_shown_with_the_instance(ground: Ground) -> None:
     ground.aws.local.call_off(announced)
     assert shown(*codes) == {announced: ["[Canceled] The instance is running on degraded hardware"]}
     assert other not in shown(*codes)
+
+
+def test_a_disrupted_zone_hides_what_nobody_names(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EC2 describes instances by ID alone then, and none of the zone; the others' answers are whole."""
+    here, there = (on_demand(ground, 1, subnet) for subnet in ground.subnets)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ground.aws.endpoint)
+    fleet = Ec2Fleet(Clients(boto3.Session("test", "test", region_name="us-east-1")))
+    ground.aws.local.disrupt("us-east-1a")
+    try:
+        with pytest.raises(Unavailable):
+            fleet.observe("demo")
+        with pytest.raises(Unavailable):
+            fleet.look_up([*here, *there])
+        assert {i.id for i in fleet.look_up([*there, "i-0123456789abcdef0"])} == set(there)
+    finally:
+        ground.aws.local.mend("us-east-1a")
+    assert {i.id for i in fleet.look_up([*here, *there])} == {*here, *there}
 
 
 def on_demand(

@@ -205,6 +205,20 @@ def test_a_policy_can_allow_one_path_of_parameters(ground: Ground) -> None:
         ssm.get_parameters_by_path(Path="/theirs")
 
 
+def test_a_version_of_a_parameter_is_asked_for_with_its_number(ground: Ground) -> None:
+    """No page says whether IAM is: here it is, so a policy must name the versions as well."""
+    name = f"/{uuid.uuid4().hex[:8]}"
+    for value in ("one", "two"):
+        ground.aws.client("ssm").put_parameter(Name=name, Value=value, Type="SecureString", Overwrite=True)
+    arn = f"arn:aws:ssm:us-east-1:000000000000:parameter{name}"
+    read = {"Effect": "Allow", "Action": "ssm:GetParameter"}
+    ssm = ground.aws.assume({**read, "Resource": [arn, f"{arn}:*"]}).client("ssm")
+    for at, value in (("", "two"), (":1", "one"), (":2", "two")):
+        assert ssm.get_parameter(Name=name + at, WithDecryption=True)["Parameter"]["Value"] == value
+    with pytest.raises(ClientError, match="AccessDenied"):
+        ground.aws.assume({**read, "Resource": arn}).client("ssm").get_parameter(Name=f"{name}:1")
+
+
 def test_queues_may_demand_tls(ground: Ground) -> None:
     """A queue that denies plain HTTP works: the local cloud stands for the far end of TLS."""
     name = f"q-{uuid.uuid4().hex[:8]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from yarl import URL
 
 from lab.local.balancer import BalancerConfig, TargetGroup, UnknownTargetGroupError
+from lab.local.balancer.relay import CONNECT_TIMEOUT_S
 from tests.local_data_plane.support import (
     FRONT,
     GROUP,
@@ -373,7 +375,10 @@ def test_fail_open_reaches_who_is_still_booting() -> None:
 
 
 def test_errors_of_the_load_balancer() -> None:
-    """No connection and no answer are 502, silence is 504, and nothing is tried on another target."""
+    """A refused connection and no answer are 502, silence is 504, and nothing is tried on another target.
+
+    An instance that is gone is silent, too: nobody there refuses, and the load balancer gives up connecting.
+    """
 
     async def scenario() -> None:
         async with site() as here, FakeTarget().running() as target:
@@ -389,8 +394,10 @@ def test_errors_of_the_load_balancer() -> None:
             async with here.post("/quick") as response:
                 assert response.status == 502
             del here.addresses["i-1"]
+            began = time.monotonic()
             async with here.post("/quick") as response:
-                assert response.status == 502
+                assert response.status == 504
+            assert time.monotonic() - began >= CONNECT_TIMEOUT_S
             here.addresses["i-1"] = target.address
 
             async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -403,9 +410,9 @@ def test_errors_of_the_load_balancer() -> None:
                 async with here.post("/quick") as response:
                     assert response.status == 504
             log = here.balancer.requests(FRONT)
-            assert [row["status"] for row in log] == [502, 502, 502, 504]
+            assert [row["status"] for row in log] == [502, 502, 504, 504]
             assert all(row["error"] and row["ended"] and not row["cut"] for row in log)
-            by_code = {"HTTPCode_ELB_502_Count": 3, "HTTPCode_ELB_504_Count": 1}
+            by_code = {"HTTPCode_ELB_502_Count": 2, "HTTPCode_ELB_504_Count": 2}
             await counted(here, {"RequestCount": 4, "HTTPCode_ELB_5XX_Count": 4, **by_code})
 
     asyncio.run(scenario())

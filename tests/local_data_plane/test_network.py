@@ -97,6 +97,23 @@ def test_on_networks_of_their_own_each_answers_for_itself(own: Machines) -> None
     assert get(serves) == serves
 
 
+def test_who_boots_and_who_has_ended_is_silent(own: Machines) -> None:
+    """As on EC2, packets to it are lost: a connection is neither made nor refused, and hangs."""
+    address = own.new_address()
+    assert_silent(address)
+    own.start("i-1", address, user_data(EVERYWHERE))
+    wait_until(lambda: get(address), "it answers")
+    own.stop("i-1")
+    wait_until(lambda: not get(address), "it has ended")
+    assert_silent(address)
+
+
+def assert_silent(address: str) -> None:
+    """A connection isn't decided in longer than a neighbour is looked for, which is three seconds."""
+    with pytest.raises(TimeoutError):
+        socket.create_connection((address, PORT), 4)
+
+
 def test_instances_reach_each_other_and_not_each_other_s_loopback(own: Machines, tmp_path: Path) -> None:
     """A peer is reached at its address, as models are fetched from peers; 127.0.0.1 is one's own."""
     serves, out = serving(own, "i-1"), tmp_path / "out"

@@ -13,7 +13,9 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
+from spotrelay.aws.clients import Clients
 from spotrelay.aws.quotas import Quotas
+from spotrelay.cli.account import Account
 from spotrelay.cli.app import app
 from spotrelay.core.ports import Denied
 from spotrelay.core.quotas import Quota
@@ -146,6 +148,20 @@ def test_a_quota_that_the_replicas_fill_is_a_notice(monkeypatch: pytest.MonkeyPa
         code, out, _ = invoke("validate", "--account", "--region", "us-east-1", "--json", file)
         assert (code, len(json.loads(out)["notices"])) == (0, len(told))
         assert all("ask for 24 or more" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "services", "carried"), [(19, 1, 7), (20, 8, None), (20, 9, 8), (1000, 400, None)]
+)
+def test_an_accounts_concurrency(
+    monkeypatch: pytest.MonkeyPatch, concurrency: float, services: int, carried: int | None
+) -> None:
+    """How many services it carries is said where that is too few for them, or too little for a storm."""
+    monkeypatch.setattr(Quotas, "value", lambda *_: concurrency)
+    warnings = Account("us-east-1", Quotas(Clients())).warnings(services)
+    assert [f"carries {carried} services" in warning for warning in warnings] == [True] * (
+        carried is not None
+    )
 
 
 def invoke(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:

@@ -16,8 +16,8 @@ import yaml  # type: ignore[import-untyped]  # what cloud-init reads with; no ot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.service import envfile, user_data
-from spotrelay.service.userdata import LONGEST_REGION, environment, size
+from spotrelay.service import envfile, pinned, user_data
+from spotrelay.service.userdata import LONGEST_REGION, LONGEST_VERSION, environment, size
 
 from .conftest import GOOD, Loader, on_cpus
 
@@ -243,10 +243,12 @@ def test_cloud_init_reads_scripts_back_as_they_were_written(service: Loader, bod
     assert chat.run == body
 
 
-def test_the_size_is_taken_with_the_longest_region_name(service: Loader) -> None:
-    """A file that fits here fits in every region, though the region is unknown at synth."""
+def test_the_size_is_taken_with_the_longest_region_name_and_versions(service: Loader) -> None:
+    """A file that fits here fits in every region, with any versions of its secrets: both are unknown then."""
     chat = service(GOOD + SECRETS)
-    assert size(chat) == len(user_data(chat, LONGEST_REGION).encode())
+    longest = pinned(chat, dict.fromkeys(chat.secrets.values(), LONGEST_VERSION))
+    assert size(chat) == len(user_data(longest, LONGEST_REGION).encode())
+    assert size(chat) == size(longest) > len(user_data(chat, LONGEST_REGION).encode())
     assert len(LONGEST_REGION) >= len("ap-southeast-7")
 
 

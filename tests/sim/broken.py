@@ -599,7 +599,7 @@ def a_row_is_written_twice(
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)
-def malformed_messages_vanish(self: Intake, body: str, error: Exception) -> None:
+def malformed_messages_vanish(self: Intake, *args: Any) -> None:
     """Malformed messages aren't set aside."""
 
 

@@ -62,7 +62,7 @@ def test_every_flag_of_the_cdk_is_decided(done: tuple[Path, subprocess.Completed
         name
         for name, flag in found.items()
         if "userValue" not in flag
-        and flag.get("unconfiguredBehavesLike", {}).get("v2") != flag["recommendedValue"]
+        and flag.get("unconfiguredBehavesLike", {}).get("v2", False) != flag["recommendedValue"]
     }
     assert undecided == set()
     assert flags().keys() <= found.keys(), "a flag that is gone from the CDK is taken out of cdk.json"

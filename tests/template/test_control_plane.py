@@ -315,10 +315,11 @@ def test_functions_find_their_surroundings(control_plane: Template, name: str) -
 
 
 def test_the_survey_finds_its_surroundings(control_plane: Template) -> None:
-    """It knows the table and where the services are, and no queue: it sends nothing."""
+    """It knows the table, where the services are, and the ticks' queue."""
     variables = function(control_plane, "survey")["Environment"]["Variables"]
-    assert set(Env) & set(variables) == {Env.TABLE, Env.SERVICES_PATH}
+    assert set(Env) & set(variables) == {Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL}
     assert refers_to(variables[Env.TABLE]) in control_plane.all("AWS::DynamoDB::Table")
+    assert refers_to(variables[Env.TICK_QUEUE_URL]) == queue_of(control_plane, "reconcile")
 
 
 @pytest.mark.parametrize("name", ["on_signal", "reconcile", "survey"])

@@ -33,7 +33,8 @@ from spotrelay.service.wording import sections
 from stacks.service import ServiceStack
 from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.support import Template, alarms_of, document_text, flat
+from tests.template.conftest import flags
+from tests.template.support import Template, alarms_of, as_list, document_text, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
 
@@ -117,6 +118,7 @@ BRIDGED: dict[str, Any] = {
         "standby_zones": ["us-east-1b"],
         "drain_unhurried": 240,
         "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
+        "domain": "tuned.example.com",
         "on_update": "blue_green",
         "bake_seconds": 90,
         "capacity_reservations": GROUP,
@@ -308,7 +310,7 @@ def _stack(directory: Path, values: dict[str, Any]) -> Template:
 
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()
@@ -461,9 +463,11 @@ def test_skyserves_words_reach_the_load_balancer(tmp_path: Path) -> None:
 
 
 def test_the_files_certificate_is_the_listeners(tmp_path: Path) -> None:
-    """A deployment's own setting isn't needed then."""
+    """A deployment's own setting isn't needed then, and the address is the file's domain."""
     arn = BRIDGED["spotrelay"]["certificate_arn"]
-    listeners = _stack(tmp_path, BRIDGED).all("AWS::ElasticLoadBalancingV2::Listener").values()
+    stack = _stack(tmp_path, BRIDGED)
+    assert stack.body["Outputs"]["Address"]["Value"] == "https://tuned.example.com"
+    listeners = stack.all("AWS::ElasticLoadBalancingV2::Listener").values()
     assert [listener["Certificates"] for listener in listeners if "Certificates" in listener] == [
         [{"CertificateArn": arn}]
     ]
@@ -552,5 +556,10 @@ def test_the_files_image_boots_and_may_read_the_files_secrets(template: Template
     assert "API_KEY" in flat(launch["UserData"])
     assert "/tuned/api-key" in flat(launch["UserData"])
     policies = template.policies.values()
-    readable = [s["Resource"] for p in policies for s in p["PolicyDocument"]["Statement"] if "Resource" in s]
-    assert any(flat(resource).endswith(":parameter/tuned/api-key") for resource in readable)
+    readable = {
+        flat(resource).partition(":parameter")[2]
+        for policy in policies
+        for statement in policy["PolicyDocument"]["Statement"]
+        for resource in as_list(statement.get("Resource", []))
+    }
+    assert {"/tuned/api-key", "/tuned/api-key:*"} <= readable

@@ -14,7 +14,7 @@ from spotrelay.service import Service, load
 from spotrelay.service.files import Bucket, FileMount, MountMode
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.conftest import SERVICE_FILES
+from tests.template.conftest import SERVICE_FILES, flags
 from tests.template.support import Template, as_list, flat
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
@@ -27,7 +27,7 @@ def synthesized(directory: Path, service: Service) -> Template:
     import aws_cdk as cdk  # see conftest
     import cdk_nag
 
-    app = cdk.App(outdir=str(directory))
+    app = cdk.App(outdir=str(directory), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
     ServiceStack(app, "Chosen", service=service, settings=settings)
     cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))

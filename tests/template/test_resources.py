@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from spotrelay.core.names import IMAGE_RESOURCE
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import ServiceFileError, in_region, load
 from stacks import placement
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import flags
 from tests.template.support import Template, document_text, refers_to
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
@@ -32,7 +34,7 @@ def stack(directory: Path, resources: dict[str, Any]) -> Template:
     """The stack of a service with these resources."""
     import aws_cdk as cdk  # see conftest
 
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
     ServiceStack(app, "Chosen", service=load(file(directory, resources)), settings=settings)
     app.synth()
@@ -53,7 +55,8 @@ def document(template: Template) -> ServiceSpec:
 def test_a_service_without_a_gpu(tmp_path: Path) -> None:
     """It boots the Ubuntu that is looked up at deployment, on types of the size that is looked for."""
     template = stack(tmp_path, {"cpus": "4+", "use_spot": True, "labels": {"team": "search"}})
-    parameter = template.body["Parameters"][refers_to(launch(template)["ImageId"])]
+    newest = template.only(IMAGE_RESOURCE)["Newest"]
+    parameter = template.body["Parameters"][refers_to(newest)]
     assert parameter["Default"].startswith("/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/")
     spec = document(template)
     assert spec.requirements == Requirements(cpus=Amount(4, at_least=True), arch="x86_64")

@@ -11,7 +11,7 @@ import pytest
 
 from stacks.application import build
 from stacks.settings import AppSettings
-from tests.template.conftest import ROOT, SERVICE_FILES
+from tests.template.conftest import ROOT, SERVICE_FILES, flags
 
 PUBLIC = {
     "services": str(SERVICE_FILES["demo"]),
@@ -31,7 +31,7 @@ def test_security_rules_hold(tmp_path: Path, settings: AppSettings) -> None:
     import aws_cdk as cdk
     import cdk_nag
 
-    app = cdk.App(outdir=str(tmp_path))
+    app = cdk.App(outdir=str(tmp_path), context=flags())
     build(app, settings)
     cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
     try:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 
+from spotrelay.core.names import IMAGE_RESOURCE
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.scaling import Scaling
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
@@ -364,7 +365,7 @@ def _facts(template: Template) -> Facts:
         assert int(environment.pop(KEEP_ALIVE)) > idle_timeout_s
     launch = template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
     (disk,) = launch["BlockDeviceMappings"]
-    image = template.body["Parameters"][refers_to(launch["ImageId"])]["Default"]
+    image = template.body["Parameters"][refers_to(template.only(IMAGE_RESOURCE)["Newest"])]["Default"]
     files = "".join(scripts.get(name, "") for name in ("prepare.sh", "mount.sh"))
     return Facts(
         name=spec.service,

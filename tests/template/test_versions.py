@@ -14,6 +14,7 @@ import pytest
 from spotrelay.service import load, pinned
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import flags
 from tests.template.support import Template, flat
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
@@ -86,7 +87,7 @@ def _launched(
     directory.mkdir(exist_ok=True)
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-    app = cdk.App(outdir=str(directory / "out"))
+    app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
     ServiceStack(app, "Chosen", service=pinned(load(file), versions), settings=settings)
     app.synth()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
+from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import (
     Conflict,
     OtherControlPlane,
@@ -337,6 +337,53 @@ def test_an_operator_can_say_that_it_is_right() -> None:
     assert counted(world) == [1, 2, 3]
     controller.tick("demo", override=word(world))
     assert counted(world) == [4, 5, 6]
+
+
+DISRUPTED = Unavailable("a zone is disrupted")
+
+
+def disrupted(world: Troubled, zone: str) -> None:
+    """EC2 describes instances by their IDs only, and none of this zone."""
+    world.refuse("fleet.observe", DISRUPTED, times=None)
+
+    def asked(ids: Collection[str]) -> None:
+        if {world.fleet.instances[i].offering.pool.zone for i in ids} & {zone}:
+            raise DISRUPTED
+
+    world.meddle("fleet.look_up", asked, times=None)
+
+
+def test_a_disrupted_zone_s_replica_is_replaced() -> None:
+    """It is gone once neither EC2 nor the load balancer shows it well; the other zones' serve throughout."""
+    world, controller = serving()
+    victim = active(world)[0]
+    hit = Offering(CapacityPool("us-east-1", "us-east-1z", "g5.xlarge"), PurchaseOption.SPOT)
+    table(world).replicas[victim.id] = replace(victim, offering=hit)
+    before = world.fleet.instances[instance_of(victim)]
+    world.fleet.instances[before.id] = replace(before, offering=hit)
+    others = in_rotation(world) - {before.id}
+    disrupted(world, hit.pool.zone)
+    for _ in range(30):
+        world.router.groups[demo_spec().target_group_arn][before.id] = TargetState.UNHEALTHY
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        world.fleet.run()
+        controller.tick("demo")
+        assert in_rotation(world) >= others
+        world.router.pass_checks()
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (2, 3, 4)]
+    assert not world.fleet.launches[2:]
+    (line, *_) = recorded(world, "zones_looked_at")
+    assert line["us-east-1z"] == repr(DISRUPTED)
+
+
+def test_nothing_happens_while_no_zone_answers() -> None:
+    """As where EC2 doesn't answer at all: the tick fails, and comes again."""
+    world, controller = serving()
+    (zone,) = {r.offering.pool.zone for r in active(world) if r.offering}
+    disrupted(world, zone)
+    with pytest.raises(Unavailable):
+        controller.tick("demo")
+    assert untouched(world)
 
 
 def test_warnings_are_replaced_while_ec2_shows_nothing() -> None:

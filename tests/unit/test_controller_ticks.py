@@ -111,6 +111,18 @@ def test_a_lost_warning_is_found_by_the_tick() -> None:
     assert world.fleet.instances[instance_of(victim)].state is InstanceState.RUNNING
 
 
+def test_what_ec2_announces_is_replaced_ahead() -> None:
+    """The tick that hears of it requests another; the ones after it drain the first once that serves."""
+    world, controller = serving()
+    leaving = active(world)[0]
+    controller.tick("demo", announced={instance_of(leaving): "instance-retirement"})
+    assert [r.id for r in active(world)] == [1, 2, 3, 4]
+    assert active(world)[3].reason == "EC2 announces instance-retirement"
+    settle(world, controller, rounds=20)
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert [r.state for r in world.store.history("demo", 9)] == [ReplicaState.TERMINATED]
+
+
 def test_scaling_down_drains_and_terminates() -> None:
     """What we drain for reasons of our own, we terminate, after its requests had time."""
     world, controller = serving()

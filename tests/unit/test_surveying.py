@@ -17,7 +17,7 @@ from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Surve
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import MalformedTickError
@@ -171,10 +171,14 @@ def test_the_controller_hears_what_ec2_announces(world: World) -> None:
     assert to_be_told(
         Rows(replicas={r.id: r for r in rows}), {**announced, "i-foreign": "instance-stop"}
     ) == {str(ready[n].instance_id): "instance-stop" for n in (0, 2, 4)}
-    world.deploy("chat", a=9)
+    world.deploy("demo", a=9)
+    world.store.commit(Changes("demo", highest_id=(0, 1), serving=(0, 1), create=(ready[0],)))
     world.oracle.coming = {"i-foreign": "instance-stop"}
     world.surveying.on_event(SCHEDULED)
     assert world.ticker.announced == []
+    world.oracle.coming = {str(ready[0].instance_id): "instance-stop"}
+    world.surveying.on_event(SCHEDULED)
+    assert world.ticker.announced == [("demo", world.oracle.coming)]
 
 
 def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:

@@ -17,6 +17,7 @@ from lab.local.balancer.relay import (
     Scope,
     Send,
     disconnected,
+    reach_nobody,
     read_body,
     send_error,
     send_fixed,
@@ -160,13 +161,13 @@ class Balancer:
                 await send_fixed(send, request, gate.status, gate.content_type, gate.body)
             elif target is None:
                 await send_error(send, request, 503)
-            elif (address := self._address_of(target.id)) is None:
-                # The ALB doesn't know yet that the instance is gone: it would try, and fail to connect.
-                request.error = f"{target.id} isn't running"
-                await send_error(send, request, 502)
             else:
-                origin = f"http://{address}:{target.port}"
-                work = self._relay.forward(scope, body, send, request, origin, config)
+                # The ALB may not know yet that an instance is gone: it tries to connect.
+                if (address := self._address_of(target.id)) is None:
+                    work = reach_nobody(send, request, f"{target.id} isn't running")
+                else:
+                    origin = f"http://{address}:{target.port}"
+                    work = self._relay.forward(scope, body, send, request, origin, config)
                 await self._serve(work, target, request, receive, send)
         finally:
             if request.ended is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -19,8 +20,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Fixed in the ALB.
-_CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
+"""Fixed in the ALB."""
+
 # The ALB keeps idle connections to targets; a target must keep them longer, or a request meets a closed one.
 _KEEP_ALIVE_S = 60.0
 _HOP_BY_HOP = frozenset(
@@ -63,10 +65,10 @@ class Relay:
     ) -> None:
         """Sends the request to `origin` (http://address:port) and streams the response into `send`.
 
-        A target that can't be reached, or closes before it answers, makes a 502; one that is silent for the
-        load balancer's idle time-out, a 504. Nothing is tried twice. If the target breaks off its response,
-        `request.cut` is set and the response stays unfinished. `request.ended` is set once the outcome is
-        decided.
+        A target that refuses the connection, or closes before it answers, makes a 502; one that neither makes
+        nor refuses it for `CONNECT_TIMEOUT_S`, or is silent for its idle time-out, a 504. Nothing is tried
+        twice. If the target breaks off its response, `request.cut` is set and the response stays unfinished.
+        `request.ended` is set once the outcome is decided.
         """
         try:
             async with self._session.request(
@@ -76,7 +78,7 @@ class Relay:
                 headers=_request_headers(scope, config),
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(
-                    sock_connect=_CONNECT_TIMEOUT_S, sock_read=config.idle_timeout_s
+                    sock_connect=CONNECT_TIMEOUT_S, sock_read=config.idle_timeout_s
                 ),
             ) as response:
                 request.answered, request.status = time.time(), response.status
@@ -90,6 +92,12 @@ class Relay:
             await _fail(send, request, 504, error)
         except (aiohttp.ClientError, OSError) as error:
             await _fail(send, request, 502, error)
+
+
+async def reach_nobody(send: Send, request: LoggedRequest, why: str) -> None:
+    """What comes of connecting to an instance that isn't there: packets to it are lost."""
+    await asyncio.sleep(CONNECT_TIMEOUT_S)
+    await _fail(send, request, 504, TimeoutError(why))
 
 
 async def read_body(receive: Receive) -> bytes | None:

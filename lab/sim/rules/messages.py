@@ -124,7 +124,10 @@ class MessageChecker:
         is_tick = message.kind in ("tick", "override")
         asked_to_count = after_release(records, Call.RECALL)
         # A tick asks about all on Spot and does without; a call asks about the last one at its last moment.
-        does_without = {Call.WARNED} if is_tick else set()
+        # And where nothing is shown it asks by ID, and goes on with the zones that answer.
+        has_asked = any(c.call is Call.LOOK_UP and not c.is_error for c in records)
+        shown = {Call.OBSERVE, Call.LOOK_UP} if has_asked else set()
+        does_without = {Call.WARNED, *shown} if is_tick else set[Call]()
         errors = [c for c in invocation.errors if c is not asked_to_count and c.call not in does_without]
         may = any(_is_failure(c) for c in errors)
         must = any(_is_needed(c, is_tick=is_tick) for c in errors)

@@ -199,7 +199,7 @@ class MetricChecker:
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
             if has_stopped_short(spec, rows):
                 bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)
-        if _has(records, Call.OBSERVE):
+        if _has(records, Call.OBSERVE) or _has(records, Call.LOOK_UP):
             held = self._held_back(invocation, rows, is_removed=is_removed)
             # A forgotten service has no instances, whatever tags say.
             is_certain = is_whole and not _has(records, Call.FORGET)

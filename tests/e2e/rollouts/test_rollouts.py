@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Metric, image_parameter
 from spotrelay.core.replica import ReplicaState
 from spotrelay.service.model import DEFAULT_IMAGE
 from tests.e2e.clients import Clients
@@ -19,6 +19,7 @@ ROLLED_OUT_WITHIN_S = 150.0
 
 
 IMAGE_PARAMETER = DEFAULT_IMAGE.format(arch="x86_64")
+NEWER_IMAGE = "ami-0dee9a1e5b0c24041"
 
 
 def _other_port(template: str) -> str:
@@ -85,7 +86,7 @@ def _doomed(template: str) -> str:
 def test_a_setting_rolls_nothing_out_whatever_happened_before(demo: Bench) -> None:
     """Neither an image that AWS published since nor a deployment that was rolled back is a new version."""
     before, ids = demo.spec, {r.id for r in demo.watch.look().present}
-    demo.cloud.publish_image(IMAGE_PARAMETER, "ami-0dee9a1e5b0c24041")
+    demo.cloud.publish_image(IMAGE_PARAMETER, NEWER_IMAGE)
     update(demo, _other_bake_time)
     assert (demo.spec.version, demo.spec.bake_s != before.bake_s) == (before.version, True)
     update(demo, _doomed, "UPDATE_ROLLBACK_COMPLETE")
@@ -95,6 +96,12 @@ def test_a_setting_rolls_nothing_out_whatever_happened_before(demo: Bench) -> No
     after = demo.whole(demo.spec.replicas)
     assert {r.version for r in after.present} == {before.version}
     assert len({r.id for r in after.present} & ids) >= len(ids) - 1, "one may have tried the doomed version"
+    assert _image(demo) != NEWER_IMAGE
+    update(demo, lambda template: template, **{image_parameter(IMAGE_PARAMETER): NEWER_IMAGE})
+    asked = demo.spec
+    assert (asked.version > before.version, _image(demo)) == (True, NEWER_IMAGE)
+    update(demo, _other_bake_time)
+    assert (demo.spec.version, _image(demo)) == (asked.version, NEWER_IMAGE), "the CDK keeps what was asked"
 
 
 @pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)
@@ -117,6 +124,15 @@ def test_a_bad_version_stops_and_the_one_before_serves_on(demo: Bench) -> None:
     after = demo.whole(demo.spec.replicas)
     assert {r.version for r in after.present} == {demo.spec.version - 1}
     assert len({r.id for r in before.ready} & {r.id for r in after.ready}) == len(before.ready) - 1
+
+
+def _image(bench: Bench) -> str:
+    """What the deployed version is launched from."""
+    spec = bench.spec
+    (version,) = bench.operator.session.client("ec2").describe_launch_template_versions(
+        LaunchTemplateId=spec.launch_template_id, Versions=[str(spec.version)]
+    )["LaunchTemplateVersions"]
+    return str(version["LaunchTemplateData"]["ImageId"])
 
 
 def _port_and_image(bench: Bench) -> set[tuple[int | None, str]]:

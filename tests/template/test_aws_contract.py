@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,6 @@ OF_OUR_OWN = {
     "kms_key_arn": KEY,
 }
 """Each setting as it isn't by default."""
-
-AS_IT_IS = {"@aws-cdk/core:validateAgainstDefaultRules": False}
-"""The services' scripts and the key's name are odd on purpose, and the CDK finds that they are."""
 
 PERMISSIONS = "spotrelay/operate/permissions.py"
 """The one place outside of the adapters that reads AWS's codes."""
@@ -133,8 +130,8 @@ def modules() -> tuple[Module, ...]:
 def clients() -> Mapping[str, str]:
     """The name of each client in `Clients` → boto3's name for its service."""
     made = Clients(boto3.Session(region_name="us-east-1"))
-    names = [name for name in vars(Clients) if not name.startswith("_") and name != "session"]
-    return {name: getattr(made, name).meta.service_model.service_name for name in names}
+    once = [name for name, value in vars(Clients).items() if isinstance(value, cached_property)]
+    return {name: getattr(made, name).meta.service_model.service_name for name in once if name[0] != "_"}
 
 
 @cache
@@ -248,7 +245,7 @@ def templates(
     chat = write_brought(directory, {"security_groups": [GROUP], "listener": rule})
     assemblies = (
         assembly,
-        synthesize(directory / "own", AppSettings.from_context(context.get), AS_IT_IS),
+        synthesize(directory / "own", AppSettings.from_context(context.get)),
         synthesize(directory / "given", brought_settings(chat)),
     )
     made = [file for assembly in assemblies for file in sorted(assembly.glob("*.template.json"))]

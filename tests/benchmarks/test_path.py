@@ -12,8 +12,8 @@ MOST = {
     # 6 until a decision is carried out, 11 behind the ports (table, documents, clock, log, balancer), 8
     # of the decision and 4 of what it is about. It is on record before anything is taken out: all come first.
     # Two moves ask whether the service has standbys, three which slot of an instance it is, and two which
-    # version and how many replicas somebody asked for.
-    "DeregisterTargets": (32, 65),
+    # version and how many replicas somebody asked for. One closes connections that have rested for hours.
+    "DeregisterTargets": (32, 66),
     # Also what the loss teaches of its pool, the plan that leaves that pool alone, and the launch itself.
     # Two moves more than without capacity reservations: the document knows the template of each purchase.
     "CreateFleet": (38, 92),

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,8 @@ def modules() -> tuple[Module, ...]:
 def clients() -> Mapping[str, str]:
     """The name of each client in `Clients` → boto3's name for its service."""
     made = Clients(boto3.Session(region_name="us-east-1"))
-    names = [name for name in vars(Clients) if not name.startswith("_") and name != "session"]
-    return {name: getattr(made, name).meta.service_model.service_name for name in names}
+    once = [name for name, value in vars(Clients).items() if isinstance(value, cached_property)]
+    return {name: getattr(made, name).meta.service_model.service_name for name in once if name[0] != "_"}
 
 
 @cache
@@ -296,7 +296,7 @@ SERVICES = {
     "Elastic Load Balancing": ("elbv2",),
     "EventBridge": ("events",),
     "Fault Injection Service": ("fis",),
-    "IAM and STS": ("sts",),
+    "IAM and STS": ("iam", "sts"),
     "Lambda": ("lambda",),
     "Prices and quotas": ("pricing", "service-quotas"),
     "Queues and topics": ("sqs",),

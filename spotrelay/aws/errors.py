@@ -85,6 +85,8 @@ _REFUSALS = {
     "ReservationCapacityExceeded": RefusalKind.CAPACITY,
     "SpotMaxPriceTooLow": RefusalKind.CAPACITY,
     "UnfulfillableCapacity": RefusalKind.CAPACITY,
+    # The zone has room for the instance, and none for its disk.
+    "InsufficientVolumeCapacity": RefusalKind.CAPACITY,
     "Unsupported": RefusalKind.UNSUPPORTED,
     # What a fleet says about a type that a zone doesn't have (compiler-explorer/infra #601).
     "InvalidFleetConfiguration": RefusalKind.UNSUPPORTED,
@@ -97,15 +99,19 @@ _REFUSALS = {
     "InsufficientFreeAddressesInSubnet": RefusalKind.ADDRESSES,
     # Beyond Karpenter's: what a person must mend, by EC2's list of client errors.
     "NetworkInterfaceLimitExceeded": RefusalKind.MARKET_LIMIT,
+    "MaxIOPSLimitExceeded": RefusalKind.MARKET_LIMIT,
     "VolumeLimitExceeded": RefusalKind.MARKET_LIMIT,
     "AccessDenied": RefusalKind.PERMISSION,
+    "AccountDisabled": RefusalKind.PERMISSION,
     "AuthFailure": RefusalKind.PERMISSION,
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": RefusalKind.PERMISSION,
     "Blocked": RefusalKind.PERMISSION,
     "OptInRequired": RefusalKind.PERMISSION,
     "PendingVerification": RefusalKind.PERMISSION,
     "UnauthorizedOperation": RefusalKind.PERMISSION,
+    "CustomerKeyHasBeenRevoked": RefusalKind.REQUEST,
     "EncryptedVolumesNotSupported": RefusalKind.REQUEST,
+    "TagPolicyViolation": RefusalKind.REQUEST,
     "UnsupportedOperation": RefusalKind.REQUEST,
     "VolumeTypeNotAvailableInZone": RefusalKind.REQUEST,
 }

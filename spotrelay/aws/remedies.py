@@ -12,14 +12,20 @@ _ACTION = re.compile(r"perform: (?P<action>\S+)")
 _ENCODED = "Encoded authorization failure message"
 
 _OF_CODES = {
+    "AccountDisabled": "AWS has disabled this for the account: ask AWS Support",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
         "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
     ),
+    "CustomerKeyHasBeenRevoked": "let EC2 use the key that encrypts the disks again, or deploy with another",
     "Blocked": "AWS has blocked the account: ask AWS Support",
     # Service Quotas lists none for instant fleets; who met it was told so by Support (runs-on/runs-on#88).
     "MaxFleetCountExceeded": "AWS restricts the account: ask AWS Support to lift that; no quota does",
     "OptInRequired": "finish what EC2 asks for in its words, then nothing more is to be done",
     "PendingVerification": "wait until AWS has verified the account, some hours at most, or ask AWS Support",
+    "TagPolicyViolation": (
+        "an organization's tag policy refuses a tag that its words name: change resources.labels in the"
+        " service file, or the policy"
+    ),
 }
 
 

@@ -340,6 +340,11 @@ def test_no_instance_is_lost(
         ("InvalidKMSKey.InvalidState", RefusalKind.REQUEST),
         ("MissingParameter", RefusalKind.REQUEST),
         ("VolumeTypeNotAvailableInZone", RefusalKind.REQUEST),
+        ("InsufficientVolumeCapacity", RefusalKind.CAPACITY),
+        ("MaxIOPSLimitExceeded", RefusalKind.MARKET_LIMIT),
+        ("AccountDisabled", RefusalKind.PERMISSION),
+        ("CustomerKeyHasBeenRevoked", RefusalKind.REQUEST),
+        ("TagPolicyViolation", RefusalKind.REQUEST),
         ("SomethingThatAwsWillAddLater", RefusalKind.OTHER),
     ],
 )

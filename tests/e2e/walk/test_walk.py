@@ -10,7 +10,7 @@ from lab.demo.operator import LocalSession
 from tests.e2e.lifecycle.conftest import RARE_FILE
 from tests.e2e.operators.conftest import Command
 
-SERVICES = 2
+SERVICES = 12
 
 WITHIN_S = 900.0
 

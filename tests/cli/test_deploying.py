@@ -365,7 +365,7 @@ def test_what_the_stacks_warn_of_is_told(
         (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
-    service = SimpleNamespace(use_spot=True, path=tmp_path, warnings=["a token"])
+    service = SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})
     assert capsys.readouterr().err == "warning: six NAT gateways\n"
@@ -377,7 +377,9 @@ def test_a_key_needs_spots_own_role(
     """Before the account's first Spot request there is none, and nobody can let it use the key."""
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
-    monkeypatch.setattr(deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, warnings=[])])
+    monkeypatch.setattr(
+        deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=[])]
+    )
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)
     deployer.clients.iam.create_role(RoleName=deploying.SPOTS_ROLE, AssumeRolePolicyDocument="{}")

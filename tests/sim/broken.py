@@ -1160,7 +1160,7 @@ def standbys_are_relied_on_at_once(*args: Any) -> bool:
     return False
 
 
-@mistake(StandBy, "after", Rule.STANDBY_TRIED, since=16)
+@mistake(StandBy, "after", Rule.SETTLES, since=16)
 def a_trial_is_forgotten(self: StandBy, row: Replica, now: datetime) -> Replica:
     """So it is repeated for ever."""
     return replace(_stand_by_after(self, row, now), resume_s=row.resume_s)

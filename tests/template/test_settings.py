@@ -245,5 +245,5 @@ def test_what_most_accounts_cannot_have_is_warned_about(
     settings = AppSettings.from_context(
         {"services": str(SERVICE_FILES["demo"]), "allowed_cidrs": cidrs, **context}.get
     )
-    warnings = warnings_of(synthesize(tmp_path / "out", settings))
+    warnings = [w for w in warnings_of(synthesize(tmp_path / "out", settings)) if "domain" not in w]
     assert [words in warning for warning in warnings] == [True] * bool(words)

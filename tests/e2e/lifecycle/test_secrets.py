@@ -58,6 +58,6 @@ def test_a_changed_secret_rolls_out_with_the_next_deployment(
     assert asked() == f"{PARAMETER}:2"
     assert {r.version for r in stand.watch.look().ready} == {2}
     code, out, _ = spotrelay("update", str(file))
-    assert (code, out.splitlines()[-1]) == (0, f"{KEPT} is as {file} says: nothing to deploy")
+    assert (code, out.splitlines()[-1]) == (0, f"{KEPT} is as {file} says: nothing to deploy"), out
     code, _, err = spotrelay("down", KEPT, "--yes")
     assert code == 0, err

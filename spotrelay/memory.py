@@ -138,8 +138,7 @@ class MemoryStore:
 
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
-        kept = self._of(service)
-        return kept.document if kept.is_claimed and not kept.removal.told_at else None
+        return self.load(service).last_document
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""

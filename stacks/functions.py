@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from stacks.bundling import functions_code
 from stacks.permissions import Function, Place, give, grants
+from stacks.validation import acknowledge
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 """The newest that Lambda has. The code runs on 3.11 too: that is what tests and the local cloud run it on."""
@@ -60,6 +62,46 @@ def function_of(scope: Construct, module: str, **settings: Any) -> lambda_.Funct
         logging_format=lambda_.LoggingFormat.JSON,
         **settings,
     )
+
+
+def asked_by_cloudformation(
+    scope: Construct,
+    module: str,
+    *,
+    description: str,
+    describes: str,
+    why: str,
+    parameters: Sequence[str],
+    timeout: Duration,
+) -> lambda_.Function:
+    """The function of a stack's custom resources: it describes something of EC2's and reads parameters.
+
+    `describes`: the action; `why`: for those who ask about its resource `*`.
+    """
+    log_group, role = logged_role(scope, description)
+    role.add_to_policy(iam.PolicyStatement(actions=[describes], resources=["*"]))
+    acknowledge(
+        role,
+        "AwsSolutions-IAM5[Resource::*]",
+        f"{why}; AWS offers no narrower resource for this read-only call.",
+    )
+    arns = [
+        Stack.of(scope).format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
+        for name in parameters
+    ]
+    role.add_to_policy(iam.PolicyStatement(actions=["ssm:GetParameters"], resources=arns))
+    function = function_of(
+        scope,
+        module,
+        code=functions_code(),
+        role=role,
+        log_group=log_group,
+        memory_size=256,  # boto3 and a page of what it describes
+        timeout=timeout,
+    )
+    # Without its rights it can't answer any more, and would hold up the stack's end for nothing.
+    function.node.add_dependency(role)
+    return function
 
 
 class ControlFunction(Construct):

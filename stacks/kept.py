@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from aws_cdk import CfnParameter, CustomResource, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import IMAGE_RESOURCE, VERSION_RESOURCE, image_parameter, service_parameter
 from spotrelay.service import Service
-from stacks.bundling import functions_code
-from stacks.functions import function_of, logged_role
-from stacks.validation import acknowledge
+from stacks.functions import asked_by_cloudformation
 
 TIMEOUT = Duration.seconds(60)
 """Two calls, which boto3 repeats while AWS throttles them."""
@@ -28,38 +25,15 @@ class Kept(Construct):
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
         super().__init__(scope, id_)
         self._service = service.name
-        log_group, role = logged_role(self, f"What deployments of {service.name} keep")
-        role.add_to_policy(
-            iam.PolicyStatement(actions=["ec2:DescribeLaunchTemplateVersions"], resources=["*"])
-        )
-        acknowledge(
-            role,
-            "AwsSolutions-IAM5[Resource::*]",
-            "It compares versions of a launch template; AWS offers no narrower resource for reading them.",
-        )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["ssm:GetParameters"],
-                resources=[
-                    Stack.of(self).format_arn(
-                        service="ssm",
-                        resource="parameter",
-                        resource_name=service_parameter(service.name).lstrip("/"),
-                    )
-                ],
-            )
-        )
-        self._function = function_of(
+        self._function = asked_by_cloudformation(
             self,
             "kept",
-            code=functions_code(),
-            role=role,
-            log_group=log_group,
-            memory_size=256,  # boto3 and two launch templates
+            description=f"What deployments of {service.name} keep",
+            describes="ec2:DescribeLaunchTemplateVersions",
+            why="It compares versions of a launch template",
+            parameters=(service_parameter(service.name),),
             timeout=TIMEOUT,
         )
-        # Without its rights it can't answer any more when the stack goes.
-        self._function.node.add_dependency(role)
 
     def image(self, parameter: str) -> str:
         """The image of an SSM parameter as it was at the first deployment, or as it is asked for since.

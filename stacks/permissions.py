@@ -132,7 +132,11 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             documents(place),
             service_names(place),
             *_surveying(place),
-            _ticking(place, "have a service's tick know what EC2 announces for its instances"),
+            Grant(
+                "have a service's tick know what EC2 announces for its instances",
+                ("sqs:SendMessage",),
+                (place.tick_queue_arn,),
+            ),
             _setting_aside(function, place),
         )
     if function is Function.WIDGET:
@@ -279,10 +283,6 @@ def _state(place: Place) -> tuple[Grant, ...]:
             (place.tick_queue_arn, place.leave_queue_arn),
         ),
     )
-
-
-def _ticking(place: Place, why: str) -> Grant:
-    return Grant(why, ("sqs:SendMessage",), (place.tick_queue_arn,))
 
 
 def documents(place: Place) -> Grant:

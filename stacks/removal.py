@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from aws_cdk import CustomResource, Duration, Fn, Stack
-from aws_cdk import aws_iam as iam
+from aws_cdk import CustomResource, Duration, Fn
 from constructs import Construct
 
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 from spotrelay.service import Service
-from stacks.bundling import functions_code
-from stacks.functions import function_of, logged_role
-from stacks.validation import acknowledge
+from stacks.functions import asked_by_cloudformation
 
 TIMEOUT = Duration.minutes(15)
 """Lambda's longest. A removal is certain after 20 s, a drain takes `drain_seconds` and 20 s, a large
@@ -29,35 +26,15 @@ class RemovalResource(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
         super().__init__(scope, id_)
-        log_group, role = logged_role(self, f"Removal of {service.name}")
-        role.add_to_policy(iam.PolicyStatement(actions=["ec2:DescribeInstances"], resources=["*"]))
-        acknowledge(
-            role,
-            "AwsSolutions-IAM5[Resource::*]",
-            "It looks whether instances are left; AWS offers no narrower resource for this read-only call.",
-        )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["ssm:GetParameters"],
-                resources=[
-                    Stack.of(self).format_arn(
-                        service="ssm", resource="parameter", resource_name=name.lstrip("/")
-                    )
-                    for name in (service_parameter(service.name), CONTROL_PLANE_PARAMETER)
-                ],
-            )
-        )
-        function = function_of(
+        function = asked_by_cloudformation(
             self,
             "removal",
-            code=functions_code(),
-            role=role,
-            log_group=log_group,
-            memory_size=256,  # boto3 and a page of instances; it sleeps nearly all of its time
+            description=f"Removal of {service.name}",
+            describes="ec2:DescribeInstances",
+            why="It looks whether instances are left",
+            parameters=(service_parameter(service.name), CONTROL_PLANE_PARAMETER),
             timeout=TIMEOUT,
         )
-        # Without its rights it can't look any more, and would hold up the stack for nothing.
-        function.node.add_dependency(role)
         self.resource = CustomResource(
             self,
             "Replicas",

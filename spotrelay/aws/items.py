@@ -158,7 +158,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         serving=int(meta.get("serving", 0)),
         removal=removal_of(document),
         document=document_of(document),
-        is_claimed=not document.get("is_another_planes"),
+        is_claimed=is_claimed(document),
         earlier=earlier_of(document),
         rollback=rollback_of(meta),
         replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
@@ -443,6 +443,11 @@ def document_item(spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None =
 def claim_item(*, is_ours: bool) -> dict[str, Any]:
     """Whose a service is, as an attribute of its DOCUMENT item."""
     return {"is_another_planes": None if is_ours else True}
+
+
+def is_claimed(item: Values) -> bool:
+    """Whether the service of a DOCUMENT item is ours: so it is unless somebody noted otherwise."""
+    return not item.get("is_another_planes")
 
 
 def document_of(item: Values) -> ServiceSpec | None:

@@ -79,8 +79,11 @@ class DynamoStore:
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
         item = self._table.get(items.document_key(service))
-        rows = items.rows_of(service, {items.document_key(service): item})
-        return rows.document if rows.is_claimed and not rows.removal.told_at else None
+        return Rows(
+            removal=items.removal_of(item),
+            document=items.document_of(item),
+            is_claimed=items.is_claimed(item),
+        ).last_document
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""

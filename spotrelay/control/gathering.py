@@ -54,7 +54,7 @@ class Gatherer:
             return kept, False
         except PortError as error:
             launching.note_failed(self._ports, "document_unknown", service, error)
-            return (kept if rows.is_claimed and not rows.removal.told_at else None), False
+            return rows.last_document, False
         if not rows.is_claimed:
             store.note_claim(service, is_ours=True)
         if spec is None:

@@ -129,6 +129,14 @@ class Rows:
     ongoing: OngoingTotal | None = None
     """The requests that replicas had when they were last asked; only where every replica was read."""
 
+    @property
+    def last_document(self) -> ServiceSpec | None:
+        """What to go by while nobody can say what is deployed.
+
+        None if another control plane has the service, or its removal was told.
+        """
+        return self.document if self.is_claimed and not self.removal.told_at else None
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:

@@ -79,31 +79,13 @@ class Deployer:
         Raises:
             DemoError: set-up has not been run, or a step failed or hangs; with the end of its log.
         """
-        cdk = environment.cdk_command()
-        if not cdk.exists():
-            raise DemoError(f"{cdk} is missing: run make setup")
-        if not (ROOT / "cdk.json").exists():
-            raise DemoError(f"{ROOT} is no working copy of SpotRelay: run make demo in one")
-        self._say(
-            f"starting the local cloud: EC2 warns {self._settings.warning_s:g} s ahead, not 120 s as in AWS,"
-            f" and the schedule runs every {self._settings.schedule_s:g} s, not every minute"
-        )
-        ready = self._settings.out / "local-cloud.json"
-        self.cloud = self._start_cloud(ready)
+        cdk = _cdk()
         # It needs no cloud, and most of the time that a deployment takes.
         synth = self._start_synth(cdk)
-        endpoint = self._endpoint(self.cloud, ready)
-        self._say(f"the local cloud answers at {endpoint}; {LocalCloud(endpoint).network()}")
-        env = environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
-        self._say("cdk bootstrap and cdk synth, at the same time")
-        bootstrap = self._processes.start(
-            "cdk-bootstrap",
-            [cdk, "bootstrap", f"aws://{ACCOUNT}/{REGION}"],
-            env,
-            cwd=self._home,  # where there is no cdk.json: it would synthesize the app once more
-        )
-        self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
+        endpoint = self.bootstrapped()
+        self._say("cdk synth, which began before all that")
         self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
+        env = self._for_cdk(endpoint)
         services = self._services.replace(",", ", ")
         self._say(f"cdk deploy: {CONTROL_PLANE_STACK}, and a stack for each of {services}")
         outputs = self._deploy_stacks(cdk, env)
@@ -115,6 +97,34 @@ class Deployer:
         for service, host in hosts.items():
             self._say(f"{service} is deployed, at {host}")
         return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], hosts)
+
+    def bootstrapped(self) -> str:
+        """Start the local cloud and bootstrap the account; the cloud's endpoint.
+
+        Raises:
+            DemoError: as `deploy`.
+        """
+        cdk = _cdk()
+        self._say(
+            f"starting the local cloud: EC2 warns {self._settings.warning_s:g} s ahead, not 120 s as in AWS,"
+            f" and the schedule runs every {self._settings.schedule_s:g} s, not every minute"
+        )
+        ready = self._settings.out / "local-cloud.json"
+        self.cloud = self._start_cloud(ready)
+        endpoint = self._endpoint(self.cloud, ready)
+        self._say(f"the local cloud answers at {endpoint}; {LocalCloud(endpoint).network()}")
+        self._say("cdk bootstrap")
+        bootstrap = self._processes.start(
+            "cdk-bootstrap",
+            [cdk, "bootstrap", f"aws://{ACCOUNT}/{REGION}"],
+            self._for_cdk(endpoint),
+            cwd=self._home,  # where there is no cdk.json: it would synthesize the app once more
+        )
+        self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
+        return endpoint
+
+    def _for_cdk(self, endpoint: str) -> dict[str, str]:
+        return environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
 
     def _start_cloud(self, ready: Path) -> Process:
         logs = self._settings.logs
@@ -165,6 +175,16 @@ class Deployer:
             time.sleep(POLL_S)
         endpoint: str = json.loads(ready.read_text(encoding="utf-8"))["endpoint"]
         return endpoint
+
+
+def _cdk() -> Path:
+    """The CDK's command line, in a working copy that it can deploy."""
+    cdk = environment.cdk_command()
+    if not cdk.exists():
+        raise DemoError(f"{cdk} is missing: run make setup")
+    if not (ROOT / "cdk.json").exists():
+        raise DemoError(f"{ROOT} is no working copy of SpotRelay: run make demo in one")
+    return cdk
 
 
 def clear(out: Path) -> None:

@@ -67,9 +67,12 @@ class LocalCloud:
         """Change how many instances the matching pools can hold. Nothing is interrupted by it."""
         self._call("set_capacity", zone=zone, instance_type=instance_type, spot=spot, on_demand=on_demand)
 
-    def set_quota(self, code: str, vcpus: float) -> None:
-        """Give the account another quota of vCPUs, by its code in Service Quotas, as in "L-3819A6DF"."""
-        self._call("set_quota", code=code, vcpus=vcpus)
+    def set_quota(self, code: str, value: float | None) -> None:
+        """Give the account another quota, of vCPUs mostly, by its code in Service Quotas, as in "L-3819A6DF".
+
+        None: it is as if nobody had ever changed it.
+        """
+        self._call("set_quota", code=code, value=value)
 
     def reserve(self, group: str, zone: str, instance_type: str, count: int) -> str:
         """Reserve capacity of a pool, beside what it has, for who targets the resource group; its ID."""

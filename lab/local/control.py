@@ -81,9 +81,7 @@ class Control:
             "show_late": self._show_late,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
-            "set_quota": lambda arguments: self._cloud.quotas.set(
-                arguments["code"], float(arguments["vcpus"])
-            ),
+            "set_quota": lambda arguments: self._cloud.quotas.set(arguments["code"], arguments.get("value")),
             "clear_faults": lambda arguments: self._faults.clear(arguments.get("about")),
             "certificate_expires": lambda arguments: self._cloud.certificate_expires(**arguments),
             "settings": lambda _: asdict(self._cloud.settings),

@@ -27,11 +27,14 @@ class ServiceQuotas:
         self._set: dict[str, float] = {}
         self._limit_concurrency = limit_concurrency
 
-    def set(self, code: str, vcpus: float) -> None:
-        """Give a quota another value."""
-        self._set[code] = vcpus
+    def set(self, code: str, value: float | None) -> None:
+        """Give a quota another value; None: it is as if nobody had ever changed it."""
+        if value is None:
+            self._set.pop(code, None)
+        else:
+            self._set[code] = value
         if code == CONCURRENCY.code:
-            self._limit_concurrency(int(vcpus))
+            self._limit_concurrency(int(DEFAULT_CONCURRENCY if value is None else value))
 
     def value(self, quota: Quota) -> float:
         """What it is now."""

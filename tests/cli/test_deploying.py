@@ -511,15 +511,19 @@ def test_a_volume_that_stays_is_named(left: list[Remains]) -> None:
     assert "vol-1" in ends[0].left
 
 
-def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
-    """Each takes a function that waits, beside the control plane's; what comes later holds up nobody."""
-    names = [f"chat-{n}" for n in range(8)]
-    stacks: Any = FakeStacks()
+def removal_of(names: list[str], stacks: FakeStacks) -> Removal:
+    """Of services whose replicas the table still has."""
     plane: Any = SimpleNamespace(store=stacks)
+    fake: Any = stacks
     nobody: Any = None
     services = {name: Stack(name, name, "CREATE_COMPLETE") for name in names}
-    made = Removal(nobody, plane, stacks, dict.fromkeys(names, Remains()), services)
-    ends = made.carried_out(Teller(), deploying.Limit.of(60))
+    return Removal(nobody, plane, fake, dict.fromkeys(names, Remains()), services)
+
+
+def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
+    """Each takes a function that waits, beside the control plane's; what comes later holds up nobody."""
+    names, stacks = [f"chat-{n}" for n in range(8)], FakeStacks()
+    ends = removal_of(names, stacks).carried_out(Teller(), deploying.Limit.of(60))
     assert stacks.deleted == names
     assert not any(end.left for end in ends)
     assert max(stacks.draining) == down_command.AT_ONCE == 3
@@ -528,12 +532,8 @@ def test_a_few_services_drain_at_once(left: list[Remains]) -> None:
 
 def test_what_has_not_begun_in_time_is_left(left: list[Remains]) -> None:
     """It is said of each, and nothing of it is touched."""
-    names = [f"chat-{n}" for n in range(5)]
-    stacks: Any = FakeStacks()
-    plane: Any = SimpleNamespace(store=stacks)
-    nobody: Any = None
-    services = {name: Stack(name, name, "CREATE_COMPLETE") for name in names}
-    made = Removal(nobody, plane, stacks, dict.fromkeys(names, Remains()), services)
+    names, stacks = [f"chat-{n}" for n in range(5)], FakeStacks()
+    made = removal_of(names, stacks)
     ends = {end.name: end.left for end in made.carried_out(Teller(), deploying.Limit.of(0))}
     assert stacks.deleted == names[:3]
     assert all("not begun within" in ends[name] for name in names[3:])

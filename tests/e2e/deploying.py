@@ -16,6 +16,21 @@ from lab.demo.settings import ROOT, DemoSettings
 from tests.e2e import emitted
 from tests.e2e.leaks import Planted
 
+MINUTE_S = 6.0
+"""How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unhurried(DemoSettings):
+    """A schedule whose minute doesn't go by how warnings are compressed: times count from the event's."""
+
+    minute_s: float = MINUTE_S
+
+    @property
+    def schedule_s(self) -> float:
+        """See `minute_s`."""
+        return self.minute_s
+
 
 @contextmanager
 def deployed(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ()) -> Iterator[Operator]:

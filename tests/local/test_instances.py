@@ -376,7 +376,7 @@ def test_a_stopped_instance_counts_in_no_quota(ground: Ground) -> None:
         ground.aws.local.set_quota(quota, 4)  # a g5.xlarge's
         ec2.start_instances(InstanceIds=[instance_id])
     finally:
-        ground.aws.local.set_quota(quota, 100_000)
+        ground.aws.local.set_quota(quota, None)
 
 
 def test_a_spot_instance_is_not_stopped(ground: Ground) -> None:

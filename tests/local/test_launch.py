@@ -215,15 +215,15 @@ def test_a_quota_refuses_by_ec2s_code(ground: Ground, option: str, code: str, re
             assert sum(len(row["InstanceIds"]) for row in answer["Instances"]) == launched, "8 vCPU each"
             assert {error["ErrorCode"] for error in answer["Errors"]} == {refused}
     finally:
-        ground.aws.local.set_quota(code, PLENTY)
+        ground.aws.local.set_quota(code, None)
     state = ground.aws.local.pools(instance_type="g5.2xlarge")
     assert sum(pool[f"{option.replace('-', '_')}_in_use"] for pool in state) == 2, "no place is lost"
 
 
 def test_a_quota_that_was_never_changed_has_a_default_alone(ground: Ground) -> None:
-    """Service Quotas doesn't retrieve it."""
+    """Service Quotas doesn't retrieve it; nor Lambda's concurrency, which Lambda tells."""
     quotas = ground.aws.client("service-quotas")
-    for service, code, default in (("ec2", "L-6B0D517C", PLENTY),):  # no other test gives it a value
+    for service, code, default in (("ec2", "L-6B0D517C", PLENTY), ("lambda", "L-B99A9384", 1000)):
         asked = {"ServiceCode": service, "QuotaCode": code}
         with pytest.raises(ClientError, match="NoSuchResourceException"):
             quotas.get_service_quota(**asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -172,6 +173,22 @@ def test_a_metric_sets_off_its_alarm(aws: Aws, way: str) -> None:
     eventually(lambda: states() == ["ALARM", "OK"], "the first service's alarm, and only that")
 
 
+def topic_of(aws: Aws, name: str, statement: Mapping[str, object] | None) -> tuple[str, str]:
+    """A topic's ARN, and the URL of a queue that gets what arrives there.
+
+    `statement`: of who may publish, the only one of its policy; None: the policy that every topic has.
+    """
+    sns = aws.client("sns")
+    topic = str(sns.create_topic(Name=name)["TopicArn"])
+    if statement is not None:
+        said = {"Action": "sns:Publish", "Resource": topic, **statement}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
+        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
+    url, queue = aws.queue("sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    return topic, url
+
+
 @pytest.mark.xdist_group("local")
 @pytest.mark.parametrize(
     ("statement", "arrives"),
@@ -201,14 +218,8 @@ def test_an_alarm_reaches_a_topic_by_its_policy_only(
     aws: Aws, statement: dict[str, object] | None, arrives: bool
 ) -> None:
     """A topic's own policy replaces the one that lets alarms publish: what it doesn't allow never arrives."""
-    sns, cloudwatch, name = aws.client("sns"), aws.client("cloudwatch"), f"t-{uuid.uuid4().hex[:8]}"
-    topic = sns.create_topic(Name=name)["TopicArn"]
-    if statement:
-        said = {"Principal": "*", "Action": "sns:Publish", "Resource": topic, **statement}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
-        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
-    url, queue = aws.queue("sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    cloudwatch, name = aws.client("cloudwatch"), f"t-{uuid.uuid4().hex[:8]}"
+    topic, url = topic_of(aws, name, {"Principal": "*", **statement} if statement else None)
     cloudwatch.put_metric_alarm(
         AlarmName=name, Namespace=name, MetricName="M", Statistic="Sum", Period=60, EvaluationPeriods=1,
         Threshold=1, ComparisonOperator="GreaterThanOrEqualToThreshold", AlarmActions=[topic],
@@ -239,17 +250,9 @@ def test_an_event_reaches_a_topic_by_a_statement_without_conditions(
     aws: Aws, condition: dict[str, object] | None, arrives: bool
 ) -> None:
     """EventBridge tells SNS nothing of the rule: a condition on it never holds, and the event is lost."""
-    sns, events, name = aws.client("sns"), aws.client("events"), f"t-{uuid.uuid4().hex[:8]}"
-    topic = sns.create_topic(Name=name)["TopicArn"]
-    if condition is not None:
-        said = {
-            "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sns:Publish",
-            "Resource": topic, **condition,
-        }  # fmt: skip
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
-        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
-    url, queue = aws.queue("sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    events, name = aws.client("events"), f"t-{uuid.uuid4().hex[:8]}"
+    allowed = {"Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}}
+    topic, url = topic_of(aws, name, None if condition is None else {**allowed, **condition})
     # What comes later shows that the topic's turn is over.
     seen, seen_queue = aws.queue("events.amazonaws.com")
     events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.acm"]}))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lab.demo.operator import Operator
-from lab.demo.settings import DemoSettings
 from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
 from tests.e2e.availability.stories import SLOW, Stories, begun
 from tests.e2e.clients import MODEL
+from tests.e2e.deploying import Unhurried
 from tests.e2e.faults.bench import Bench
-
-MINUTE_S = 6.0
-"""How long the schedule's minute is: ticks at rest, which many tests wait for, are ten times as frequent."""
 
 DRAIN_S = 5
 """An answer takes a second or two. The drain deadline is 95 s after a warning then."""
@@ -76,16 +72,6 @@ run: |
 
 SHARED_FILE = Path(__file__).parent / "shared.yaml"
 """A service whose replicas share instances; none to begin with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unhurried(DemoSettings):
-    """A schedule that is compressed while warnings are not."""
-
-    @property
-    def schedule_s(self) -> float:
-        """See `MINUTE_S`."""
-        return MINUTE_S
 
 
 @pytest.fixture(scope="package")

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lab.demo.settings import EC2_SCHEDULE_S, DemoSettings
+from lab.demo.settings import EC2_SCHEDULE_S
 from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
+from tests.e2e.deploying import Unhurried
 from tests.e2e.stand import Stand
-
-
-@dataclass(frozen=True, slots=True)
-class Unhurried(DemoSettings):
-    """A schedule that isn't compressed: each of its ticks would begin a chain of its own."""
-
-    @property
-    def schedule_s(self) -> float:
-        """A minute."""
-        return EC2_SCHEDULE_S
 
 
 @pytest.fixture(scope="package")
 def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The service, deployed beside the demo's."""
-    settings = Unhurried(WARNING_S, tmp_path_factory.mktemp("chains"))
+    # Compressed, each of the schedule's ticks would begin a chain of its own.
+    settings = Unhurried(WARNING_S, tmp_path_factory.mktemp("chains"), minute_s=EC2_SCHEDULE_S)
     file = Path(__file__).parent / "cold.yaml"
     with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), [file]) as operator:
         yield Stand(operator, "cold")

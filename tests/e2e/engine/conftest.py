@@ -9,7 +9,7 @@ import pytest
 
 from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
-from tests.e2e.availability.conftest import Unhurried
+from tests.e2e.deploying import Unhurried
 from tests.e2e.faults.bench import Bench
 
 FILE = Path(__file__).parent / "engine.yaml"

@@ -13,7 +13,6 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
-from lab.local.service_quotas import PLENTY
 from spotrelay.core import timing
 from spotrelay.core.names import METRICS_NO_SERVICE, Metric
 from spotrelay.core.pools import PurchaseOption, Survey
@@ -154,7 +153,7 @@ def test_a_quota_that_is_too_small(rare: Bench) -> None:
         with counted(rare, Metric.LAUNCHES_BLOCKED, RARE):
             rare.warn(rare.victim())
     finally:
-        rare.cloud.set_quota(quota.code, PLENTY)
+        rare.cloud.set_quota(quota.code, None)
     # In its place on-demand serves, until Spot is tried again.
     rare.watch.until(lambda seen: len(seen.ready) >= rare.spec.replicas, "as many as wanted serve", WITHIN_S)
 

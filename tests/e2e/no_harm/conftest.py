@@ -10,8 +10,9 @@ import pytest
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
-from tests.e2e.availability.conftest import PROBE, Unhurried
+from tests.e2e.availability.conftest import PROBE
 from tests.e2e.clients import MODEL
+from tests.e2e.deploying import Unhurried
 from tests.e2e.no_harm.stories import (
     BUSY_SERVICE,
     FIRST_IMAGE,

@@ -11,25 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.demo.operator import Operator
-from lab.demo.settings import DemoSettings
 from lab.local.environment import EC2_WARNING_S, REGION
 from spotrelay.cli.app import app
 from tests.e2e import deploying
+from tests.e2e.deploying import Unhurried
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
-
-MINUTE_S = 6.0
-"""How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unhurried(DemoSettings):
-    """A schedule that is compressed while warnings are not: times count from the event's."""
-
-    @property
-    def schedule_s(self) -> float:
-        """See `MINUTE_S`."""
-        return MINUTE_S
 
 
 @pytest.fixture(scope="package")

@@ -16,8 +16,9 @@ from spotrelay.core.names import WIDGET_FUNCTION
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
+from tests.e2e.deploying import MINUTE_S
 from tests.e2e.faults.bench import Bench
-from tests.e2e.operators.conftest import MINUTE_S, Command, serving
+from tests.e2e.operators.conftest import Command, serving
 
 OF_STATUS = (
     "ssm:GetParameters", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query",

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
 
-from lab.demo import environment
+from lab.demo import deployment, environment
+from lab.demo.deployment import Deployer
 from lab.demo.operator import LocalSession
 from lab.demo.processes import Processes
-from lab.demo.settings import ACCOUNT, REGION, ROOT
+from lab.demo.settings import ROOT
+from lab.local.environment import EC2_WARNING_S
 from tests.documented import policy
+from tests.e2e.deploying import Unhurried
 from tests.e2e.operators.conftest import Command
-
-WITHIN_S = 180.0
-"""For what takes seconds, on machines that are busy otherwise."""
 
 NO_TABLE = "SpotRelay-ControlPlane"
 """The page's policy names the table by a pattern."""
@@ -29,30 +27,14 @@ NO_TABLE = "SpotRelay-ControlPlane"
 @pytest.fixture(scope="package")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A local cloud, bootstrapped by its administrator."""
-    directory = tmp_path_factory.mktemp("walk")
+    settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("walk"))
+    home = tmp_path_factory.mktemp("home")
     os.environ.setdefault("no_proxy", "127.0.0.1")
-    processes = Processes(directory, ROOT)
-    home, ready = directory / "home", directory / "ready.json"
-    home.mkdir()
+    deployment.clear(settings.out)
+    processes = Processes(settings.logs, ROOT)
     env = environment.clean(os.environ)
     try:
-        processes.start(
-            "local-cloud",
-            [
-                sys.executable, "-m", "lab.local", "--port", "0", "--ready-file", ready,
-                "--schedule-s", "6", "--boot-s", "0.5", "--instance-logs", directory / "instances",
-            ],
-            env,
-        )  # fmt: skip
-        deadline = time.monotonic() + WITHIN_S
-        while not ready.exists():
-            assert time.monotonic() < deadline, "the local cloud didn't start"
-            time.sleep(0.1)
-        found = str(json.loads(ready.read_text(encoding="utf-8"))["endpoint"])
-        for_cdk = environment.for_cdk({**env, **environment.local(found)}, home)
-        command: list[str | Path] = [environment.cdk_command(), "bootstrap", f"aws://{ACCOUNT}/{REGION}"]
-        processes.finish(processes.start("bootstrap", command, for_cdk, cwd=home), "cdk bootstrap", WITHIN_S)
-        yield found
+        yield Deployer(settings, processes, env, home, lambda _: None, ()).bootstrapped()
     finally:
         processes.stop_all()
 

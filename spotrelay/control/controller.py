@@ -284,13 +284,14 @@ class Controller:
     ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
-        rows = known(ports.store.load(service), ports.clock.now())
-        holding = Holding(rows.held, override)
+        rows: Rows | None = None
         try:
+            rows = known(ports.store.load(service), ports.clock.now())
+            holding = Holding(rows.held, override)
             deployed, is_removed = self._gatherer.deployed(service, rows, holding)
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
-            if rows.is_claimed:
+            if rows is not None and rows.is_claimed:
                 ports.store.note_claim(service, is_ours=False)
             return None
         counted = Outcome(ports)

@@ -112,9 +112,13 @@ def with_unsent(news: News, unsent: Collection[str]) -> Told:
 
 
 def _still_lost(lost: Mapping[int, Replica], rows: Rows) -> dict[int, Replica]:
-    """Those that live, or that something is to replace which isn't ready yet."""
+    """Those that live, or that something is to replace which isn't ready yet, or was requested meanwhile."""
     awaited = {r.replaces for r in rows.replicas.values() if ReplicaState.READY not in r.entered}
-    return {id_: r for id_, r in lost.items() if id_ in rows.replicas or id_ in awaited}
+    return {
+        id_: r
+        for id_, r in lost.items()
+        if id_ in rows.replicas or id_ in awaited or (r.replaced_by or 0) > rows.highest_id
+    }
 
 
 def _gap(

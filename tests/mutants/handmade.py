@@ -114,8 +114,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "warnings-of-the-dead-believed",
         "control.gathering",
-        old="ports.fleet.warned(slots.on_spot(rows, observed))",
-        new="ports.fleet.warned(slots.on_spot(rows, ()))",
+        old="slots.on_spot(rows, observed)",
+        new="slots.on_spot(rows, ())",
         wrong="what EC2 took and shows as ended is warned, and an instance that no row has never is",
     ),
     HandMade(

@@ -17,6 +17,7 @@ from spotrelay.operate.widget import REPLICAS_SHOWN, rendered
 from tests.operate.replicas import replica
 from tests.operate.test_history import pair
 from tests.operate.test_status import on, seen
+from tests.unit.invocations import Context
 
 HOSTILE = "<script>alert('x')</script> & <b>"
 
@@ -76,9 +77,7 @@ def test_a_large_fleet_is_cut_and_says_so() -> None:
 
 def test_it_describes_itself_and_knows_no_unknown_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """CloudWatch asks for a description with `describe`; a name that nobody deployed is told, escaped."""
-    context: Any = SimpleNamespace(
-        function_name="w", memory_limit_in_mb=1, invoked_function_arn="a", aws_request_id="r"
-    )
+    context: Any = Context()
     assert function.handler({"describe": True}, context).startswith("## ")
     store = SimpleNamespace(load=lambda _: Rows(), history=lambda *_: (), recall=lambda *_: seen().memory)
     services = SimpleNamespace(get=lambda *_, **__: None)

@@ -18,20 +18,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.ports import Throttled
 from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
-
-
-@dataclass
-class Context:
-    """What Powertools reads of Lambda's context."""
-
-    function_name: str = "function"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:function"
-    aws_request_id: str = "request"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """How long it may still take."""
-        return 60_000
+from tests.unit.invocations import Context
 
 
 @dataclass

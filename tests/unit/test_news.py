@@ -217,6 +217,19 @@ def test_a_loss_is_forgotten_once_it_is_made_good() -> None:
         assert news.since(rows, (), "demo", 3, NOW).told.lost.keys() == kept
 
 
+def test_a_loss_is_kept_for_what_was_requested_as_the_rows_were_read() -> None:
+    """The replacement isn't among them yet; that it is ready is told later, and what it replaces with it."""
+    lost = a_replica(1, ReplicaState.TERMINATED, warned_at=NOW, lost_at=NOW, replaced_by=4)
+    before = Told(1, highest_id=3, replicas={1: True, 2: True, 3: True}, whole_at=3)
+    rest = [a_replica(i, READY) for i in (2, 3)]
+    read = replace(rows_of(*rest, told=before), highest_id=3)
+    kept = news.since(read, [lost], "demo", 3, NOW).told
+    rows = rows_of(*rest, a_replica(4, READY, replaces=1), told=kept)
+    found = news.since(rows, (), "demo", 3, NOW)
+    assert ("ReplicaReplaced", "1") in [(n.kind.value, n.subject) for n in found.notices]
+    assert found.told.lost == {}
+
+
 def test_a_standby_that_is_gone_is_no_loss() -> None:
     """It serves nobody. Its row, its event and its metric say the same as the history."""
     for state in (ReplicaState.STANDBY, ReplicaState.STARTING):

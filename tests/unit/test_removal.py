@@ -13,6 +13,7 @@ import pytest
 
 from lambdas import removal
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
+from tests.unit.invocations import Context
 
 DOCUMENT = service_parameter("chat")
 LIMIT_S = 600.0
@@ -129,14 +130,6 @@ def answers() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         finally:
             server.shutdown()
             thread.join()
-
-
-class Context:
-    """Of an invocation with plenty of time."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Until its time-out."""
-        return 900_000
 
 
 def event(kind: str, url: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lambdas import survey
-from tests.unit.test_lambdas import Context
+from tests.unit.invocations import Context
 
 EVENT = {"source": "aws.events", "detail-type": "Scheduled Event"}
 

@@ -25,6 +25,7 @@ from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTel
 from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere, to_be_told
 from tests.examples import demo_spec
 from tests.unit.cases import a_replica
+from tests.unit.invocations import Context
 
 FUNCTION: ModuleType = survey
 
@@ -356,13 +357,6 @@ def test_an_event_of_another_kind_is_an_error(world: World) -> None:
 
 def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler hands the event over, has the days written, and flushes metrics whatever comes of it."""
-
-    class Context:
-        function_name = "survey"
-        memory_limit_in_mb = 512
-        invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:survey"
-        aws_request_id = "request"
-
     flushed: list[None] = []
     monkeypatch.setattr(FUNCTION, "surveying", lambda: world.surveying)
     accounted: list[Any] = []

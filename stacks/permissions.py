@@ -231,9 +231,22 @@ def acknowledge_wildcards(construct: IConstruct, granted: Iterable[Grant]) -> No
 
 
 def give(role: iam.Role, granted: Callable[[Place], Iterable[Grant]], place: Place) -> None:
-    """Let a role do what is granted to it at the place."""
+    """Let a role do what is granted to it at the place.
+
+    Launches have a policy of their own: a role's inline policies may be 10,240 characters long together. What
+    the CDK takes for longer it splits by itself, and it takes it otherwise from one synthesis to the next.
+    """
+    launching = _launching(place)
+    launches = [grant.statement() for grant in granted(place) if grant in launching]
     for grant in granted(place):
-        role.add_to_policy(grant.statement())
+        if grant not in launching:
+            role.add_to_policy(grant.statement())
+    if launches:
+        policy = iam.ManagedPolicy(
+            role, "Launches", description="SpotRelay: launches", roles=[role], statements=launches
+        )
+        # An update must not take launches out of the one policy before they are in the other.
+        role.node.find_child("DefaultPolicy").node.add_dependency(policy)
     acknowledge_wildcards(role, granted(AS_CDK_NAG_WRITES))
 
 
@@ -548,6 +561,6 @@ def _resuming(place: Place) -> tuple[Grant, ...]:
 
 
 def _ending(place: Place) -> tuple[Grant, ...]:
-    """All in one, since a role's policies may be 10,240 characters long together."""
+    """All in one: they are about the same instances."""
     why = "terminate drained replicas and orphans, stop standbys and resume them"
     return (our_instances(place, why, *ENDING),)

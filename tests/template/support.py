@@ -70,7 +70,7 @@ class Template:
 
     @property
     def policies(self) -> dict[str, Properties]:
-        """By logical ID. What is too long for an inline policy, CDK puts into a managed one of the stack."""
+        """By logical ID."""
         return {**self.all("AWS::IAM::Policy"), **self.all("AWS::IAM::ManagedPolicy")}
 
     def statements(self, role: str) -> list[Properties]:

@@ -77,8 +77,8 @@ class InvocationLaunches:
     """Whether EC2 refused to start a standby."""
     called: set[str] = field(default_factory=set)
     """The services for which an extra tick was scheduled since."""
-    ended: set[int] = field(default_factory=set)
-    """Replicas that the invocation has written as ended."""
+    written: dict[int, Replica] = field(default_factory=dict)
+    """The rows that the invocation has written, by ID."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class LaunchChecker:
         """The invocation knows that the commit that it made at that time took effect."""
         launching = self.by.setdefault(invocation, InvocationLaunches())
         now = at(called_at + invocation.skew_s)
-        launching.ended.update(row.id for row in changes.update if row.state.is_ended)
+        launching.written.update((row.id, row) for row in (*changes.create, *changes.update))
         following = None
         for intent_id in changes.close_intents:
             order = launching.orders.get(intent_id)
@@ -393,8 +393,8 @@ class LaunchChecker:
         owed = _scopes(e for e in lost if e.is_owed)
         taught = [*_supersets(owed, _scopes(lost)), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
-        ended = self.by[invocation].ended
-        standbys = [r for r in invocation.loaded.values() if r.is_standby and r.id not in ended]
+        rows = {**invocation.loaded, **self.by[invocation].written}
+        standbys = [r for r in rows.values() if r.is_standby and not r.state.is_ended]
         # Where the highest ID was lost, what lies beyond it counts as only just created.
         highest_id = invocation.rows.highest_id if invocation.rows else 0
         around = [_pools_of(standbys), _pools_of(r for r in standbys if r.id <= highest_id)]

@@ -161,7 +161,16 @@ USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in (*OF_STANDBYS, *OF_
 TARGET_SHARE = 0.35
 """How often a run's target call meets the target fault: sometimes twice in a row."""
 
-RARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE, Call.SET_ASIDE, Call.START, Call.STOP, Call.NOTE_HELD)
+RARE = (
+    Call.ENDED,
+    Call.FORGET,
+    Call.TERMINATE,
+    Call.FORGIVE,
+    Call.SET_ASIDE,
+    Call.START,
+    Call.STOP,
+    Call.NOTE_HELD,
+)
 RARE_SHARE = 0.8
 """Calls that a run makes once or twice, if at all: they must fail more often."""
 

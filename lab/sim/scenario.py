@@ -134,6 +134,7 @@ _NEEDED = {
     Call.READ: Misfortune.WARN,
     Call.DOCUMENT: Misfortune.HIDE,
     Call.KEEP_DOCUMENT: Misfortune.SCALE,
+    Call.ENDED: Misfortune.WARN,
     Call.NOTE_HELD: Misfortune.OVERRIDE,
     Call.NOTE_REMOVAL: Misfortune.REMOVE,
     Call.HISTORY: Misfortune.LOSE_META,
@@ -229,6 +230,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
     if target[0] is Call.STOP:
         faults_s = max(faults_s, 120.0)  # one must be prepared, or be given back, before
+    if target[0] is Call.ENDED:
+        faults_s = max(faults_s, 150.0)  # what was warned must have ended before
     if target[0] is Call.FORGET:
         faults_s += 300.0  # its last instance must have ended before
     if minutes is not None:

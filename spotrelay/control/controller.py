@@ -196,7 +196,10 @@ class Controller:
     def _document(self, service: str) -> ServiceSpec | None:
         """The service's document, or the last one that could be read: losses are replaced in any case.
 
-        None if it was removed, or if this isn't for us to act on.
+        None if it was removed.
+
+        Raises:
+            PortError: nobody can say, and another control plane had the service, or its removal was told.
         """
         ports, spec = self._ports, None
         try:
@@ -206,6 +209,9 @@ class Controller:
                 service, "the last document counts", str(error), "deploy the service again"
             )
         except PortError as error:
+            spec = ports.store.document(service)
+            if spec is None:
+                raise
             launching.note_failed(ports, "document_unknown", service, error)
         return spec or ports.store.document(service)
 

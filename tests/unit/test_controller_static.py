@@ -513,10 +513,13 @@ def test_silence_gives_nobody_the_services_of_another() -> None:
     assert not rows(world).is_claimed
     world.refuse("services.get", SILENCE, times=14)
     signals = warn(world, active(world)[0])
-    assert controller.handle(signals) == []
+    before = rows(world)
+    assert controller.handle(signals) == signals, "they come again"
     ticks(world, controller, 10)
-    controller.leave("demo")
+    with pytest.raises(Unavailable):
+        controller.leave("demo")
     assert untouched(world)
+    assert rows(world) == before
     world.refuse("services.get", SILENCE, times=0)
     ticks(world, controller, 5)
     assert rows(world).is_claimed

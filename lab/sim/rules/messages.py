@@ -129,8 +129,8 @@ class MessageChecker:
         shown = {Call.OBSERVE, Call.LOOK_UP} if has_asked else set()
         does_without = {Call.WARNED, *shown} if is_tick else set[Call]()
         errors = [c for c in invocation.errors if c is not asked_to_count and c.call not in does_without]
-        may = any(_is_failure(c) for c in errors)
-        must = any(_is_needed(c, is_tick=is_tick) for c in errors)
+        may = any(_is_failure(c) for c in errors) or _knows_no_document(records)
+        must = any(_is_needed(c, is_tick=is_tick) for c in errors) or _knows_no_document(records)
         if must and error is None:
             self._report(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and its message is deleted")
         if error is not None and not may:
@@ -181,7 +181,9 @@ class MessageChecker:
             section = sections.get(service)
             if section is None:
                 self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"{ids}, of {service}, are not handled")
-            elif any(_is_needed(c, is_tick=True, is_signals=True) for c in section):
+            elif any(_is_needed(c, is_tick=True, is_signals=True) for c in section) or _knows_no_document(
+                section
+            ):
                 self._expect_redelivery(ids, again, must=True)
             elif not any(_is_failure(c) for c in section):
                 self._expect_redelivery(ids, again, must=False)
@@ -474,6 +476,12 @@ def _spec(records: Sequence[CallRecord]) -> ServiceSpec | None:
 def _is_failure(record: CallRecord) -> bool:
     """Whether a required call failed."""
     return isinstance(record.answer, PortError) and record.call not in OPTIONAL_CALLS
+
+
+def _knows_no_document(records: Sequence[CallRecord]) -> bool:
+    """Whether nobody could say what is deployed, and the table has no document to go by."""
+    is_silent = any(c.call is Call.GET and isinstance(c.answer, PortError) for c in records)
+    return is_silent and any(c.call is Call.DOCUMENT and c.answer is None for c in records)
 
 
 def _is_needed(record: CallRecord, *, is_tick: bool, is_signals: bool = False) -> bool:

@@ -143,6 +143,12 @@ _NEEDED = {
 }
 """The misfortune that leads to the call that a run is about."""
 
+_LASTS_S = {
+    Call.STOP: 120.0,  # one must be prepared, or be given back, before
+    Call.ENDED: 150.0,  # what was warned must have ended before
+}
+"""For how long faults last at least where a run is about a call that comes late."""
+
 BUSY_LONGEST_S = 200.0
 """For how long a run's replicas may be silent because they are busy."""
 
@@ -228,10 +234,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
-    if target[0] is Call.STOP:
-        faults_s = max(faults_s, 120.0)  # one must be prepared, or be given back, before
-    if target[0] is Call.ENDED:
-        faults_s = max(faults_s, 150.0)  # what was warned must have ended before
+    faults_s = max(faults_s, _LASTS_S.get(target[0], 0.0))
     if target[0] is Call.FORGET:
         faults_s += 300.0  # its last instance must have ended before
     if minutes is not None:

@@ -100,18 +100,21 @@ def test_on_networks_of_their_own_each_answers_for_itself(own: Machines) -> None
 def test_who_boots_and_who_has_ended_is_silent(own: Machines) -> None:
     """As on EC2, packets to it are lost: a connection is neither made nor refused, and hangs."""
     address = own.new_address()
-    assert_silent(address)
+    assert is_silent(address)
     own.start("i-1", address, user_data(EVERYWHERE))
     wait_until(lambda: get(address), "it answers")
     own.stop("i-1")
-    wait_until(lambda: not get(address), "it has ended")
-    assert_silent(address)
+    # As a machine that shuts down it may refuse for a moment: its server goes before its network.
+    wait_until(lambda: is_silent(address), "it has ended")
 
 
-def assert_silent(address: str) -> None:
-    """A connection isn't decided in longer than a neighbour is looked for, which is three seconds."""
-    with pytest.raises(TimeoutError):
-        socket.create_connection((address, PORT), 4)
+def is_silent(address: str) -> bool:
+    """Whether a connection isn't decided in longer than a neighbour is looked for, which is three seconds."""
+    try:
+        socket.create_connection((address, PORT), 4).close()
+    except OSError as error:
+        return isinstance(error, TimeoutError)
+    return False
 
 
 def test_instances_reach_each_other_and_not_each_other_s_loopback(own: Machines, tmp_path: Path) -> None:

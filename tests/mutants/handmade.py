@@ -719,8 +719,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "replaced-is-forgotten",
         "serving.news",
-        "return {id_: r for id_, r in lost.items() if id_ in rows.replicas or id_ in awaited}",
-        "return {id_: r for id_, r in lost.items() if id_ in rows.replicas}",
+        "id_ in rows.replicas or id_ in awaited or (r.replaced_by or 0) > rows.highest_id",
+        "id_ in rows.replicas or (r.replaced_by or 0) > rows.highest_id",
         "a replacement that comes after the lost one has ended is told as replacing nobody",
     ),
     HandMade(

@@ -46,6 +46,7 @@ from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
+from spotrelay.core.instances import InstanceState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import Replica, ReplicaState
@@ -327,8 +328,11 @@ class SimWorld:
         )
 
     def _has_pending_change(self, instance: SimInstance) -> bool:
-        """Whether it is still to end: by EC2, or by us because it has no row."""
+        """Whether it is still to end, by EC2 or by us as it has no row; or no tick has seen it stopped."""
         now = self.scheduler.now
+        since, state = instance.states[-1]
+        if state is InstanceState.STOPPED and since > self._last_tick_at:
+            return True
         if instance.service is None or not instance.is_alive(now):
             return False
         is_young = now - instance.launched_at < limits.ORPHAN_AFTER_S + 2 * SCHEDULE_S

@@ -87,7 +87,9 @@ def since(rows: Rows, ended: Sequence[Replica], service: str, desired: int, now:
         },
         lost=_still_lost(known_lost, rows),
     )
-    gap = _gap(after, rows, replicas, service, desired, now)
+    # What was told lost may have ended since, and served until then.
+    were_there = {**told.lost, **{r.id: r for r in replicas}}.values()
+    gap = _gap(after, rows, were_there, service, desired, now)
     if not told.revision:
         return News(gap.told)
     made = [

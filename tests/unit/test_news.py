@@ -170,6 +170,16 @@ def test_a_gap_begins_when_the_first_was_missed() -> None:
         assert news.since(rows, ended, "demo", 3, NOW).told.gap_since == NOW - seconds(began_s)
 
 
+def test_a_gap_that_ends_as_fewer_are_needed_ends_when_that_is_seen() -> None:
+    """Not when one came that kept the number: what was told lost served until then, and its row is gone."""
+    lost = a_replica(3, DRAINING, lost_at=NOW - seconds(50))
+    lost = replace(lost, entered={READY: NOW - seconds(900), DRAINING: NOW - seconds(50)})
+    told = replace(WHOLE, gap_since=NOW - seconds(90), lost={3: lost})
+    came = replace(a_replica(4, READY), entered={READY: NOW - seconds(55)})
+    rows = rows_of(a_replica(2, READY), came, told=replace(told, highest_id=4))
+    assert news.since(rows, (), "demo", 2, NOW).gap_s == 90.0
+
+
 def test_one_for_another_at_the_same_moment_ends_no_gap() -> None:
     """The gap was over before that, when as many served as were needed."""
     told = replace(WHOLE, gap_since=NOW - seconds(80))

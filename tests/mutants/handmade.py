@@ -717,6 +717,27 @@ HAND_MADE: Sequence[HandMade] = (
         is_quick=True,
     ),
     HandMade(
+        "what-was-just-taken-out-enters-again",
+        "control.performing",
+        "id_ in coming.keys() - won.keys() if",
+        "id_ in () if",
+        "a tick that read the row before registers what a call took out as its time had come",
+    ),
+    HandMade(
+        "who-may-serve-is-given-up",
+        "serving.strength",
+        "else _unclear(seen)",
+        "else set[int]()",
+        "scaling in believes rows, though neither EC2 nor the load balancer shows anybody",
+    ),
+    HandMade(
+        "what-a-person-ends-vouches-for-the-next-tick",
+        "serving.rotation",
+        "if r.state is ReplicaState.DRAINING or r.id in ended}",
+        "if r.state is ReplicaState.DRAINING}",
+        "nobody comes back in the tick that ends the last one that serves",
+    ),
+    HandMade(
         "replaced-is-forgotten",
         "serving.news",
         "id_ in rows.replicas or id_ in awaited or (r.replaced_by or 0) > rows.highest_id",

@@ -200,7 +200,6 @@ _proven = rollout.proven
 _version = replacement._version
 _denied_launch = launching._denied
 _last_there = rotation.last_there
-_coming_back = rotation.coming_back
 _surplus = strength._surplus
 _unclear = strength._unclear
 
@@ -1468,29 +1467,6 @@ def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     return set()
 
 
-@mistake(Performer, "_enter", Rule.WARNED_OUT_BEFORE_END, since=30112077, replicas=2)
-def what_was_just_taken_out_enters_again(
-    self: Performer,
-    outcome: Any,
-    decision: Any,
-    spec: ServiceSpec,
-    done: Any,
-    leaving: Any,
-    ports: Any,
-    _: Any,
-) -> None:
-    """A tick that read the row before registers what a call took out as its time had come."""
-    _enter(self, outcome, decision, spec, done, leaving, ports, decision.rows.replicas)
-
-
-@mistake(rotation, "coming_back", Rule.SOMEBODY_ANSWERS, since=30100138, replicas=2)
-def what_a_person_ends_vouches_for_the_next_tick(
-    spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
-) -> set[int]:
-    """Nobody comes back in the tick that ends the last one that serves."""
-    return _coming_back(spec, seen, now)
-
-
 @mistake(strength, "_unclear", Rule.TICK_COMPLETE, since=2572)
 def what_the_load_balancer_does_not_know_stays(seen: Observation) -> set[int]:
     """One that is ready and was unhealthy is kept, though too many, for as long as nobody knows it."""
@@ -1505,12 +1481,6 @@ def what_ec2_does_not_show_stays(
     """Scaling in takes the newest of those that start, though EC2 doesn't show the other one."""
     shown: Any = dict.fromkeys(r.instance_id for r in regular)
     return _surplus(spec, regular, count, replace(seen, instances=shown))
-
-
-@mistake(strength, "_unclear", Rule.SOMEBODY_ANSWERS, since=22001782, replicas=3)
-def who_may_serve_is_given_up(seen: Observation) -> set[int]:
-    """Scaling in believes rows, though neither EC2 nor the load balancer shows anybody."""
-    return set()
 
 
 @mistake(rotation, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)

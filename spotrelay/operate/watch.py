@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from spotrelay.core.ports import Throttled, Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 
@@ -90,15 +91,21 @@ class Watch:
     def until(self, is_so: Callable[[Snapshot], bool], what: str, within_s: float) -> Snapshot:
         """The first snapshot for which `is_so`; `what` names that in the error.
 
+        A look that gets no answer is one that didn't find it so.
+
         Raises:
             NotInTimeError: it isn't so within the time.
         """
         deadline = self._clock() + within_s
         while True:
-            snapshot = self.look()
-            if is_so(snapshot):
-                return snapshot
+            try:
+                snapshot = self.look()
+            except (Throttled, Unavailable) as error:
+                found = str(error)
+            else:
+                if is_so(snapshot):
+                    return snapshot
+                found = f"replicas: {', '.join(f'{r.id} {r.state}' for r in snapshot.present) or 'none'}"
             if self._clock() >= deadline:
-                rows = ", ".join(f"{r.id} {r.state}" for r in snapshot.present) or "none"
-                raise NotInTimeError(f"{what}: not within {within_s:.0f} s (replicas: {rows})")
+                raise NotInTimeError(f"{what}: not within {within_s:.0f} s ({found})")
             self._sleep(POLL_S)

@@ -65,8 +65,8 @@ class Aws:
         """The control API."""
         return LocalCloud(self.endpoint)
 
-    def client(self, service: str) -> Any:
-        """A boto3 client that tries once."""
+    def client(self, service: str, attempts: int = 1) -> Any:
+        """A boto3 client that tries so many times."""
         key, secret, token = self.credentials
         make = partial(boto3.client, service)  # its overloads want a literal name
         return make(
@@ -75,7 +75,7 @@ class Aws:
             aws_access_key_id=key,
             aws_secret_access_key=secret,
             aws_session_token=token,
-            config=Config(retries={"total_max_attempts": 1}),
+            config=Config(retries={"total_max_attempts": attempts}),
         )
 
     @property

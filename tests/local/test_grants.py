@@ -95,7 +95,9 @@ class Ours:
             "InstanceType": "g5.2xlarge",
             "SubnetId": self.ground.subnets[0],
         }
-        answer = by.ec2.run_instances(**{**request, "TagSpecifications": TAGGED[:1], **more})
+        # EC2 takes five at once and two a second; the account is shared with the tests before.
+        client = by.client("ec2", attempts=6)
+        answer = client.run_instances(**{**request, "TagSpecifications": TAGGED[:1], **more})
         return str(answer["Instances"][0]["InstanceId"])
 
     def target_group(self, *tags: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from spotrelay.core.ports import Throttled, Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.operate.watch import POLL_S, NotInTimeError, Snapshot, Watch
@@ -47,6 +48,26 @@ def test_a_replica_that_ends_during_a_look_has_ended() -> None:
     """Read as present, and then once more from the history: the later row is the one that is true."""
     table = Table(([replica(1)], [replica(1, ReplicaState.TERMINATED)]))
     assert Watch(table, "chat", NOTHING).look().present == ()
+
+
+def test_waiting_outlasts_a_look_without_an_answer() -> None:
+    """One read that times out says nothing of the fleet: a drill doesn't end over it."""
+    table = Table(([replica(1)], []))
+    answers = iter([Unavailable("read timeout"), Throttled("slow down"), None])
+    load = table.load
+
+    def unsure(service: str) -> Rows:
+        error = next(answers, None)
+        if error:
+            raise error
+        return load(service)
+
+    table.load = unsure  # type: ignore[method-assign]
+    watch = Watch(table, "chat", NOTHING, sleep=lambda _: None)
+    assert watch.until(lambda s: bool(s.ready), "it serves", 60).ready
+    answers = iter([Unavailable("read timeout")])
+    with pytest.raises(NotInTimeError, match="it serves: not within 0 s \\(read timeout\\)"):
+        watch.until(lambda s: bool(s.ready), "it serves", 0)
 
 
 def test_waiting_ends_when_it_is_so() -> None:

@@ -11,8 +11,9 @@ import typer
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.times import period
-from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
+from spotrelay.core.desired import ScaleRequest, Source, derive
 from spotrelay.core.scaling import MAX_REPLICAS
+from spotrelay.operate.words import asked_in_words
 
 if TYPE_CHECKING:
     from spotrelay.core.spec import ServiceSpec
@@ -92,18 +93,4 @@ def _count(text: str) -> int:
 def _show(plane: ControlPlane, spec: ServiceSpec, now: datetime) -> None:
     """What the control plane goes by, as it is on record."""
     wanted = derive(spec, plane.store.read(spec.service, ()).requests, now)
-    typer.echo(f"{spec.service}: {_in_words(wanted, spec, now)}")
-
-
-def _in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
-    number = f"{wanted.replicas} replica{'' if wanted.replicas == 1 else 's'}"
-    if wanted.source is Source.LOAD:
-        return f"{number}, as the load asks for"
-    if wanted.until is None:
-        return f"{number}, as the service file says"
-    is_today = wanted.until.date() == now.date()
-    until = wanted.until.astimezone(UTC).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
-    after = (
-        "as many as the load asks for" if spec.scaling else f"{spec.replicas} again as the service file says"
-    )
-    return f"{number} until {until} ({wanted.source}), then {after}"
+    typer.echo(f"{spec.service}: {asked_in_words(wanted, spec, now)}")

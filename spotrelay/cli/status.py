@@ -85,6 +85,8 @@ def _look(plane: ControlPlane, name: str | None) -> list[Status]:
     reader = SnapshotReader(plane)
     seen = [reader.read(one, datetime.now(UTC)) for one in names]
     if name and _is_nothing(seen[0]):
+        if seen[0].history:
+            raise CommandError(f"{name} was removed: spotrelay history {name} shows what it had")
         raise control_plane.not_deployed(plane, name)
     return [judged(one) for one in seen]
 

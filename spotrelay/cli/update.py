@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,7 +107,8 @@ def update(
         since = datetime.now(UTC)
         parameter = f"{stack.name}:{image_parameter(services[0].image.reference)}"
         deployer.deploy(assembly, {parameter: asked} if asked else {})
-        _follow(plane, spec, teller, limit, since)
+        wanted = control_plane.deployed(plane, name).version
+        follow(plane, spec, teller, limit, since, wanted)
 
 
 def _name(file: Path, said: dict[str, str]) -> str:
@@ -124,17 +126,29 @@ def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
     since = datetime.now(UTC)
     teller.say(give_up(plane, spec))
     plane.tell(name, "tick")
-    _follow(plane, spec, teller, limit, since)
+    follow(plane, spec, teller, limit, since)
 
 
-def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
-    """Until all replicas are as they should be; `spec` is the document of before."""
+def follow(
+    plane: ControlPlane,
+    spec: ServiceSpec,
+    teller: Teller,
+    limit: Limit,
+    since: datetime,
+    wanted: int | None = None,
+) -> None:
+    """Until all replicas are as they should be; `spec` is the document of before.
+
+    `wanted`: the version that was deployed; None: whichever is to run.
+    """
     from spotrelay.cli import deploying
 
     name, before = spec.service, spec.version
     following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))
     (reached,) = following.until_done([name])
     made = reached.progress
+    if wanted is not None and not reached.why_not:
+        reached = replace(reached, why_not=overtaken(made, wanted))
     teller.end(
         ended(made, before, reached.after_s) if not reached.why_not else "",
         {
@@ -171,6 +185,14 @@ def shown(spec: ServiceSpec, made: Difference, newer: str | None = None) -> list
     if newer and THE_IMAGE not in made.instances:
         lines.append(f"  the image stays; {newer} is newer: --image takes it")
     return lines
+
+
+def overtaken(made: Progress, wanted: int) -> str:
+    """Why the version that was deployed isn't what runs; empty if it is."""
+    if made.version == wanted:
+        return ""
+    what = "was deployed meanwhile" if made.version > wanted else "runs: an operator went back to it"
+    return f"v{wanted} isn't what runs. v{made.version} {what}"
 
 
 def ended(made: Progress, before: int, after_s: float) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.errors import CommandError
-from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.times import period
 from spotrelay.core.desired import ScaleRequest, Source, derive
 from spotrelay.core.scaling import MAX_REPLICAS
@@ -41,10 +41,11 @@ def scale(
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Set another number of replicas than the service file's for a while, or show the number.
 
-    Afterwards the service file's number counts again, without a deployment.
+    Afterwards the service file's number counts again, without a deployment. It asks before it sets none.
     """
     from spotrelay.cli import control_plane
 
@@ -53,6 +54,9 @@ def scale(
         request = _request(replicas, lasts, now, is_reset=is_reset)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         spec = control_plane.deployed(plane, name)
+        if request and request.replicas == 0:
+            question = f"{name}: end all of its replicas? Nobody answers its clients then."
+            control_plane.confirm(question, is_confirmed=is_confirmed)
         if request or is_reset:
             plane.store.note_request(name, Source.OPERATOR, request)
         _show(plane, spec, now)

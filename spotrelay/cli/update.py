@@ -77,7 +77,7 @@ def update(
         if is_rollback and is_image:
             raise CommandError("--rollback has the image of the version before: leave out --image")
         if is_rollback:
-            _back(_name(file, said), where, teller, limit)
+            _back(_name(file, said), where, teller, limit, is_confirmed=is_confirmed)
             return
         if file.is_dir():
             raise CommandError(f"{file} is a directory: name one service file")
@@ -117,14 +117,16 @@ def _name(file: Path, said: dict[str, str]) -> str:
     return deploying.loaded([file], said)[0].name if file.is_file() else str(file)
 
 
-def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
+def _back(name: str, where: Where, teller: Teller, limit: Limit, *, is_confirmed: bool) -> None:
     from spotrelay.cli import control_plane
     from spotrelay.cli.rollback import give_up
 
     plane = control_plane.find(name, where)
     spec = control_plane.deployed(plane, name)
     since = datetime.now(UTC)
-    teller.say(give_up(plane, spec))
+    with teller.paused():
+        given_up = give_up(plane, spec, is_confirmed=is_confirmed)
+    teller.say(given_up)
     plane.tell(name, "tick")
     follow(plane, spec, teller, limit, since)
 

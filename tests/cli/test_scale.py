@@ -88,12 +88,21 @@ def test_a_request_is_stored_shown_and_told(region: Region, text: str, lasts_s: 
 def test_the_number_is_shown(region: Region) -> None:
     """Without a number nothing is changed; what counts is shown, be it the file's or an operator's."""
     assert run("demo") == (0, "demo: 3 replicas, as the service file says\n", "")
-    run("demo", "0", "--for", "1m")
+    run("demo", "0", "--for", "1m", "--yes")
     told = region.told()
     code, out, _ = run("demo")
     assert code == 0
     assert out.startswith("demo: 0 replicas until ")
     assert (len(told), region.told()) == (1, [])
+
+
+def test_none_at_all_is_asked_for_twice(region: Region) -> None:
+    """A 0 that slipped in ends nothing: not without a yes, so not from a script that doesn't say it."""
+    code, out, _ = run("demo", "0", "--for", "1m")
+    assert code == 1
+    assert "demo: end all of its replicas? Nobody answers its clients then. [y/N]" in out
+    assert region.asked() is None
+    assert region.told() == []
 
 
 def test_a_reset_lets_the_service_file_count(region: Region) -> None:

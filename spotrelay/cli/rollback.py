@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.errors import CommandError
-from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 
 if TYPE_CHECKING:
     from spotrelay.core.rows import Rollback
@@ -26,10 +26,11 @@ def rollback(
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Go back to the previous version: its replicas are launched first, then the current ones drained.
 
-    The service file stays as it is: correct it and deploy it, which ends the rollback.
+    It asks before. The service file stays as it is: correct it and deploy it, which ends the rollback.
     """
     from spotrelay.cli import control_plane
     from spotrelay.core.rows import Backoff, Changes
@@ -42,17 +43,19 @@ def rollback(
             plane.store.commit(Changes(name, backoff=Backoff()))
             typer.echo(f"{name}: version {spec.version} counts, as it is deployed")
         else:
-            typer.echo(give_up(plane, spec))
+            typer.echo(give_up(plane, spec, is_confirmed=is_confirmed))
         plane.tell(name, "tick")
 
 
-def give_up(plane: ControlPlane, spec: ServiceSpec) -> str:
+def give_up(plane: ControlPlane, spec: ServiceSpec, *, is_confirmed: bool) -> str:
     """Note that the version before counts; the line that says so. Who calls it tells the control plane.
 
     Raises:
+        Abort: it isn't confirmed, and the answer is no.
         CommandError: none is known.
         PortError: the table can't be asked.
     """
+    from spotrelay.cli.control_plane import confirm
     from spotrelay.operate import rollback
 
     back = rollback.before(spec, plane.store.load(spec.service))
@@ -60,6 +63,8 @@ def give_up(plane: ControlPlane, spec: ServiceSpec) -> str:
         raise CommandError(
             f"no version of {spec.service} before {spec.version} is known: deploy an earlier service file"
         )
+    question = f"{spec.service}: go back from version {back.version} to {back.to}?"
+    confirm(question, is_confirmed=is_confirmed)
     plane.store.note_rollback(spec.service, back)
     return _in_words(spec, back)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.errors import CommandError
-from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.times import period
-from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
+from spotrelay.core.desired import ScaleRequest, Source, derive
 from spotrelay.core.scaling import MAX_REPLICAS
+from spotrelay.operate.words import asked_in_words
 
 if TYPE_CHECKING:
     from spotrelay.core.spec import ServiceSpec
@@ -40,10 +41,11 @@ def scale(
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Set another number of replicas than the service file's for a while, or show the number.
 
-    Afterwards the service file's number counts again, without a deployment.
+    Afterwards the service file's number counts again, without a deployment. It asks before it sets none.
     """
     from spotrelay.cli import control_plane
 
@@ -52,6 +54,9 @@ def scale(
         request = _request(replicas, lasts, now, is_reset=is_reset)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         spec = control_plane.deployed(plane, name)
+        if request and request.replicas == 0:
+            question = f"{name}: end all of its replicas? Nobody answers its clients then."
+            control_plane.confirm(question, is_confirmed=is_confirmed)
         if request or is_reset:
             plane.store.note_request(name, Source.OPERATOR, request)
         _show(plane, spec, now)
@@ -92,18 +97,4 @@ def _count(text: str) -> int:
 def _show(plane: ControlPlane, spec: ServiceSpec, now: datetime) -> None:
     """What the control plane goes by, as it is on record."""
     wanted = derive(spec, plane.store.read(spec.service, ()).requests, now)
-    typer.echo(f"{spec.service}: {_in_words(wanted, spec, now)}")
-
-
-def _in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
-    number = f"{wanted.replicas} replica{'' if wanted.replicas == 1 else 's'}"
-    if wanted.source is Source.LOAD:
-        return f"{number}, as the load asks for"
-    if wanted.until is None:
-        return f"{number}, as the service file says"
-    is_today = wanted.until.date() == now.date()
-    until = wanted.until.astimezone(UTC).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
-    after = (
-        "as many as the load asks for" if spec.scaling else f"{spec.replicas} again as the service file says"
-    )
-    return f"{number} until {until} ({wanted.source}), then {after}"
+    typer.echo(f"{spec.service}: {asked_in_words(wanted, spec, now)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import typer
@@ -29,7 +31,8 @@ def secrets(
     from spotrelay.cli.control_plane import errors_shown
 
     said = given(env, env_file, secret, name)
-    services, problems = load_all(files, said)
+    # Elsewhere what is said beside a file adds to its secrets. Here that would be one that no replica reads.
+    services, problems = load_all(files, replace(said, secrets={}))
     for problem in problems:
         typer.echo(str(problem), err=True)
     if problems:
@@ -40,8 +43,11 @@ def secrets(
             for service in services
             for key, parameter in service.secrets.items()
         ]
-        if unknown := said.secrets.keys() - {key for _, key, _, _ in todo}:
-            raise CommandError(f"no file has a secret {min(unknown)}")
+        declared = {key for _, key, _, _ in todo}
+        if unknown := sorted(said.secrets.keys() - declared):
+            nearest = get_close_matches(unknown[0], declared, n=1)
+            meant = f"did you mean {nearest[0]}?" if nearest else f"add `{unknown[0]}:` under `secrets` there"
+            raise CommandError(f"no file has a secret {unknown[0]}: {meant}")
         changed: dict[str, Path] = {}
         parameters = boto3.Session(region_name=region).client("ssm")
         for service, key, parameter, value in todo:

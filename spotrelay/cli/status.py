@@ -28,6 +28,9 @@ NOTE = ""
 
 TITLES = ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", NOTE)
 
+COLORS = {"good": "green", "leaving": "yellow", "unknown": "yellow", "bad": "red"}
+"""Of `Status.tone`."""
+
 STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "WARNED": "yellow", "DRAINING": "yellow"}
 
 
@@ -82,13 +85,15 @@ def _look(plane: ControlPlane, name: str | None) -> list[Status]:
     reader = SnapshotReader(plane)
     seen = [reader.read(one, datetime.now(UTC)) for one in names]
     if name and _is_nothing(seen[0]):
+        if seen[0].history:
+            raise CommandError(f"{name} was removed: spotrelay history {name} shows what it had")
         raise control_plane.not_deployed(plane, name)
     return [judged(one) for one in seen]
 
 
 def _is_nothing(seen: ServiceSnapshot) -> bool:
-    """Whether there is nothing of the service, though everything could be read."""
-    return seen.spec is None and not seen.replicas and not seen.missing
+    """Whether there is nothing of the service but its history, though everything could be read."""
+    return seen.spec is None and not seen.present and not seen.missing
 
 
 def _exit_code(found: list[Status], *, is_check: bool) -> int:
@@ -141,14 +146,12 @@ def _rendered(one: Status) -> list[RenderableType]:
 def _headline(one: Status) -> Text:
     from rich.text import Text
 
-    style = "bold green" if one.is_whole else "bold yellow" if one.judgement == "UNKNOWN" else "bold red"
     line = Text(one.service, style="bold")
-    if one.version is not None:
-        line.append(f"  v{one.version}", style="default")
+    line.append(f"  {one.versions}", style="default")
     if one.serving_since is not None:
         line.append(f"  up {duration((one.at - one.serving_since).total_seconds())}", style="default")
     desired = UNKNOWN if one.desired is None else one.desired
-    line.append(f"  {one.judgement} {one.ready}/{desired}", style=style)
+    line.append(f"  {one.judgement} {one.ready}/{desired}", style=f"bold {COLORS[one.tone]}")
     if one.on_demand:
         line.append(f"  {one.on_demand} on-demand", style="default")
     line.append(f"  {usd(one.usd_per_hour, 2)} USD/h", style="default")
@@ -190,8 +193,10 @@ def footer(one: Status) -> list[str]:
     lines = [
         f"{lost}{failed}.",
         f"Cooling{pools} pools: {dry or 'none'}.",
-        f"Alarms: {', '.join(one.alarms) or 'none'}.",
+        f"Alarms: {one.ringing}.",
     ]
+    if one.asked:
+        lines.append(f"Wanted: {one.asked}.")
     if one.image:
         lines.append(f"Image: {one.image.id}{_age(one)}.")
     if one.load_unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,7 +77,7 @@ def update(
         if is_rollback and is_image:
             raise CommandError("--rollback has the image of the version before: leave out --image")
         if is_rollback:
-            _back(_name(file, said), where, teller, limit)
+            _back(_name(file, said), where, teller, limit, is_confirmed=is_confirmed)
             return
         if file.is_dir():
             raise CommandError(f"{file} is a directory: name one service file")
@@ -106,7 +107,8 @@ def update(
         since = datetime.now(UTC)
         parameter = f"{stack.name}:{image_parameter(services[0].image.reference)}"
         deployer.deploy(assembly, {parameter: asked} if asked else {})
-        _follow(plane, spec, teller, limit, since)
+        wanted = control_plane.deployed(plane, name).version
+        follow(plane, spec, teller, limit, since, wanted)
 
 
 def _name(file: Path, said: dict[str, str]) -> str:
@@ -115,26 +117,40 @@ def _name(file: Path, said: dict[str, str]) -> str:
     return deploying.loaded([file], said)[0].name if file.is_file() else str(file)
 
 
-def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
+def _back(name: str, where: Where, teller: Teller, limit: Limit, *, is_confirmed: bool) -> None:
     from spotrelay.cli import control_plane
     from spotrelay.cli.rollback import give_up
 
     plane = control_plane.find(name, where)
     spec = control_plane.deployed(plane, name)
     since = datetime.now(UTC)
-    teller.say(give_up(plane, spec))
+    with teller.paused():
+        given_up = give_up(plane, spec, is_confirmed=is_confirmed)
+    teller.say(given_up)
     plane.tell(name, "tick")
-    _follow(plane, spec, teller, limit, since)
+    follow(plane, spec, teller, limit, since)
 
 
-def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
-    """Until all replicas are as they should be; `spec` is the document of before."""
+def follow(
+    plane: ControlPlane,
+    spec: ServiceSpec,
+    teller: Teller,
+    limit: Limit,
+    since: datetime,
+    wanted: int | None = None,
+) -> None:
+    """Until all replicas are as they should be; `spec` is the document of before.
+
+    `wanted`: the version that was deployed; None: whichever is to run.
+    """
     from spotrelay.cli import deploying
 
     name, before = spec.service, spec.version
     following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))
     (reached,) = following.until_done([name])
     made = reached.progress
+    if wanted is not None and not reached.why_not:
+        reached = replace(reached, why_not=overtaken(made, wanted))
     teller.end(
         ended(made, before, reached.after_s) if not reached.why_not else "",
         {
@@ -171,6 +187,14 @@ def shown(spec: ServiceSpec, made: Difference, newer: str | None = None) -> list
     if newer and THE_IMAGE not in made.instances:
         lines.append(f"  the image stays; {newer} is newer: --image takes it")
     return lines
+
+
+def overtaken(made: Progress, wanted: int) -> str:
+    """Why the version that was deployed isn't what runs; empty if it is."""
+    if made.version == wanted:
+        return ""
+    what = "was deployed meanwhile" if made.version > wanted else "runs: an operator went back to it"
+    return f"v{wanted} isn't what runs. v{made.version} {what}"
 
 
 def ended(made: Progress, before: int, after_s: float) -> str:

@@ -97,20 +97,30 @@ class Scaling:
         """Whether requests matter: as a target, or because they wake a service that has no replica."""
         return self.target_qps_per_replica is not None or self.extremes.least == 0
 
-    def bounds(self, now: datetime) -> Bounds:
-        """What the schedule says that fired last (of those at once the last one); without one, the file.
+    def schedule(self, now: datetime) -> Schedule | None:
+        """The schedule that fired last (of those at once the last one); None: none has yet.
 
         Raises:
             zoneinfo.ZoneInfoNotFoundError: this machine doesn't know a schedule's time zone.
         """
         from zoneinfo import ZoneInfo  # few services have schedules, and every warning waits for imports
 
-        latest, at = Bounds(self.min_replicas, self.max_replicas), None
+        latest: Schedule | None = None
+        at: datetime | None = None
         for schedule in self.schedules:
             fired = schedules.parsed(schedule.cron).last_fired(ZoneInfo(schedule.time_zone), now)
             if fired is not None and (at is None or fired >= at):
-                latest, at = Bounds(schedule.min_replicas, schedule.max_replicas), fired
+                latest, at = schedule, fired
         return latest
+
+    def bounds(self, now: datetime) -> Bounds:
+        """What the schedule in force says; without one, the file.
+
+        Raises:
+            zoneinfo.ZoneInfoNotFoundError: see `schedule`.
+        """
+        said = self.schedule(now) or self
+        return Bounds(said.min_replicas, said.max_replicas)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Scaling:

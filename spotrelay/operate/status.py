@@ -14,7 +14,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.start_failures import in_short, in_words
-from spotrelay.operate.words import console, duration
+from spotrelay.operate.words import UNKNOWN, asked_in_words, console, duration
 from spotrelay.serving.standby_count import start_times
 
 RECENT = timedelta(hours=24)
@@ -29,6 +29,14 @@ LOAD_UNKNOWN = timedelta(minutes=10)
 FAILURES_MOST = 3
 """Failures that are shown one by one, the newest. A version that doesn't start fails again and again, each
 time for the same reason."""
+
+
+COMING = {
+    ReplicaState.STARTING: "starting",
+    ReplicaState.PROVISIONING: "launched",
+    ReplicaState.REQUESTED: "without an instance",
+}
+"""The states of what is on its way, in words."""
 
 
 class Judgement(StrEnum):
@@ -75,11 +83,16 @@ class Status:
     at: datetime
     judgement: Judgement
     why: str
-    """What is missing and why; empty if nothing is."""
+    """What is missing and why, or about to be; empty if nothing is."""
     ready: int
     desired: int | None
     desired_by: str
+    asked: str
+    """How many there should be, who says so and until when; empty where the service file does."""
     version: int | None
+    """The deployed one."""
+    running: tuple[int, ...]
+    """The versions that are in rotation."""
     serving_since: datetime | None
     on_demand: int
     """In rotation, bought on-demand."""
@@ -102,8 +115,8 @@ class Status:
     """Eligible for Spot; None: nobody has surveyed yet."""
     image: Image | None
     """What the deployed version is launched from; None: no survey has looked since it was deployed."""
-    alarms: tuple[str, ...]
-    """Those that ring."""
+    alarms: tuple[str, ...] | None
+    """Those that ring; None: they couldn't be read."""
     load_unknown: str
     """That the load can't be measured by which the number of replicas goes; empty while it can."""
     missing: tuple[str, ...]
@@ -113,6 +126,30 @@ class Status:
     def is_whole(self) -> bool:
         """Whether nobody has to do anything."""
         return self.judgement in (Judgement.WHOLE, Judgement.NONE)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether it is whole, and stays so as far as anybody knows."""
+        return self.is_whole and not self.why
+
+    @property
+    def tone(self) -> str:
+        """How the judgement looks: good, leaving, bad or unknown."""
+        if self.judgement is Judgement.UNKNOWN:
+            return "unknown"
+        return "good" if self.is_calm else "leaving" if self.is_whole else "bad"
+
+    @property
+    def versions(self) -> str:
+        """What runs; and what is deployed, where that is something else."""
+        deployed = UNKNOWN if self.version is None else f"v{self.version}"
+        running = " and ".join(f"v{version}" for version in self.running)
+        return deployed if running in ("", deployed) else f"{running} ({deployed} is deployed)"
+
+    @property
+    def ringing(self) -> str:
+        """The alarms that ring, in words."""
+        return "not known" if self.alarms is None else ", ".join(self.alarms) or "none"
 
     @property
     def share_saved(self) -> float | None:
@@ -126,6 +163,7 @@ class Status:
         return {
             **_jsonable(asdict(self)),
             "is_whole": self.is_whole,
+            "is_calm": self.is_calm,
             "share_saved": None if self.share_saved is None else round(self.share_saved, 4),
         }
 
@@ -147,7 +185,9 @@ def status(seen: ServiceSnapshot) -> Status:
         ready=len(seen.in_rotation),
         desired=seen.wanted,
         desired_by=str(desired.source) if desired else "",
+        asked=_asked(seen),
         version=seen.spec.version if seen.spec else None,
+        running=tuple(sorted({r.version for r in seen.in_rotation})),
         serving_since=seen.serving_since,
         on_demand=sum(_option(r) is PurchaseOption.ON_DEMAND for r in seen.in_rotation),
         usd_per_hour=_sum(map(seen.memory.price, paid)),
@@ -162,10 +202,20 @@ def status(seen: ServiceSnapshot) -> Status:
         cooling=tuple(f"{pool} until {c.until:%H:%M} ({c.reason})" for pool, c in seen.cooling),
         pools=len(survey.pools) if survey else None,
         image=survey.images.get(seen.spec.version) if survey and seen.spec else None,
-        alarms=tuple(alarm.name for alarm in seen.alarms if alarm.state is AlarmState.ALARM),
+        alarms=None if Part.ALARMS in seen.missing else tuple(_ringing(seen)),
         load_unknown=_load_unknown(seen),
         missing=tuple(f"{part}: {words}" for part, words in seen.missing.items()),
     )
+
+
+def _asked(seen: ServiceSnapshot) -> str:
+    if seen.spec is None or seen.desired is None or seen.desired.source is Source.SERVICE_FILE:
+        return ""
+    return asked_in_words(seen.desired, seen.spec, seen.at)
+
+
+def _ringing(seen: ServiceSnapshot) -> Iterable[str]:
+    return (alarm.name for alarm in seen.alarms if alarm.state is AlarmState.ALARM)
 
 
 def _load_unknown(seen: ServiceSnapshot) -> str:
@@ -188,23 +238,29 @@ def _judged(seen: ServiceSnapshot) -> tuple[Judgement, str]:
         return Judgement.UNKNOWN, "it isn't deployed"
     ready = len(seen.in_rotation)
     if ready >= wanted:
-        return (Judgement.WHOLE if wanted else Judgement.NONE), ""
+        return (Judgement.WHOLE if wanted else Judgement.NONE), _leaving(seen)
     return Judgement.NOT_WHOLE, "; ".join(_reasons(seen, wanted - ready))
+
+
+def _leaving(seen: ServiceSnapshot) -> str:
+    """Who serves for the last minutes, if that leaves too few."""
+    warned = [str(r.id) for r in seen.in_rotation if r.is_warned]
+    if not warned or len(seen.in_rotation) - len(warned) >= (seen.wanted or 0):
+        return ""
+    coming = ", ".join(_coming(seen)) or "no replacement is coming yet"
+    return f"EC2 takes back replica{'s' if len(warned) > 1 else ''} {', '.join(warned)}: {coming}"
+
+
+def _coming(seen: ServiceSnapshot) -> list[str]:
+    """What is on its way."""
+    states = [r.state for r in seen.present if not r.stands_by]
+    return [f"{count} {words}" for state, words in COMING.items() if (count := states.count(state))]
 
 
 def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:
     """What becomes of those that are missing."""
     found = []
-    states = [r.state for r in seen.present if not r.stands_by]
-    coming = [
-        f"{count} {words}"
-        for state, words in (
-            (ReplicaState.STARTING, "starting"),
-            (ReplicaState.PROVISIONING, "launched"),
-            (ReplicaState.REQUESTED, "without an instance"),
-        )
-        if (count := states.count(state))
-    ]
+    coming = _coming(seen)
     silent = sum(r.state is ReplicaState.READY and not r.serves for r in seen.present)
     if silent:
         coming.append(f"{silent} ready but not answering")

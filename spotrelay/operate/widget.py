@@ -20,7 +20,7 @@ LOSSES_SHOWN = 10
 REPLICAS_SHOWN = 50
 """A table that is longer is nobody's overview, and CloudWatch takes no more than 6 MB from a function."""
 
-COLORS = {"WHOLE": "#1d8102", "NONE WANTED": "#1d8102", "NOT WHOLE": "#d13212", "UNKNOWN": "#b7791f"}
+COLORS = {"good": "#1d8102", "bad": "#d13212", "leaving": "#b7791f", "unknown": "#b7791f"}
 """Dark enough to be read on white, and light enough on CloudWatch's dark page."""
 
 
@@ -29,10 +29,10 @@ def rendered(seen: ServiceSnapshot) -> str:
     found = status(seen)
     lost = losses(seen.replicas.values())[-LOSSES_SHOWN:]
     desired = "?" if found.desired is None else found.desired
-    color = COLORS[found.judgement]
+    color = COLORS[found.tone]
     parts = [
         f'<p><b style="color:{color}">{escape(found.judgement)} {found.ready}/{desired}</b> '
-        f"version {found.version or '?'}, {found.on_demand} on-demand, "
+        f"{found.versions}, {found.on_demand} on-demand, "
         f"{usd(found.usd_per_hour, 2)} USD/h. {escape(found.why)}</p>",
         _table(
             ("ID", "Version", "State", "Pool", "As", "Instance", "Age", "USD/h", "Replaces", ""),

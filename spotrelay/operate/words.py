@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from spotrelay.core.desired import Desired, Source
 
 if TYPE_CHECKING:
     from spotrelay.core.replica import Replica
+    from spotrelay.core.spec import ServiceSpec
     from spotrelay.operate.losses import Loss
     from spotrelay.operate.status import ReplicaRow
 
@@ -47,6 +50,31 @@ def clock(at: datetime | None, now: datetime) -> str:
     if at is None:
         return UNKNOWN
     return at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def asked_in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
+    """How many replicas there should be, who says so and until when.
+
+    Raises:
+        zoneinfo.ZoneInfoNotFoundError: see `Scaling.schedule`.
+    """
+    number = f"{wanted.replicas} replica{'' if wanted.replicas == 1 else 's'}"
+    if wanted.source is Source.LOAD:
+        schedule = spec.scaling.schedule(now) if spec.scaling else None
+        bounds = (
+            f", {schedule.min_replicas} to {schedule.max_replicas} by the schedule {schedule.cron!r}"
+            if schedule
+            else ""
+        )
+        return f"{number}, as the load asks for{bounds}"
+    if wanted.until is None:
+        return f"{number}, as the service file says"
+    is_today = wanted.until.date() == now.date()
+    until = wanted.until.astimezone(UTC).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
+    after = (
+        "as many as the load asks for" if spec.scaling else f"{spec.replicas} again as the service file says"
+    )
+    return f"{number} until {until} ({wanted.source}), then {after}"
 
 
 def price_of(row: ReplicaRow) -> str:

@@ -37,17 +37,27 @@ def test_a_rollback_is_stored_shown_and_told(region: Region) -> None:
     """The version before is on record with its port, and a tick comes at once."""
     deployed(region)
     told = "demo: replicas get version 1 instead of 2, until another one is deployed\n"
-    assert run("demo") == (0, told, "")
+    assert run("demo", "--yes") == (0, told, "")
     assert (
         region.store.load("demo").rollback == region.store.read("demo", ()).rollback == Rollback(2, 1, 8081)
     )
     assert region.told() == [{"service": "demo", "kind": "tick"}]
 
 
+def test_it_asks_before(region: Region) -> None:
+    """Anything but a yes, as without a terminal, leaves the deployed version in force."""
+    deployed(region)
+    code, out, _ = run("demo")
+    assert code == 1
+    assert "demo: go back from version 2 to 1? [y/N]" in out
+    assert region.store.load("demo").rollback is None
+    assert region.told() == []
+
+
 def test_a_reset_tries_the_deployed_version_again(region: Region) -> None:
     """Nobody goes back any more, and that it failed is forgotten."""
     deployed(region)
-    run("demo")
+    run("demo", "--yes")
     region.store.commit(Changes("demo", backoff=Backoff(2, version=2)))
     assert run("demo", "--reset") == (0, "demo: version 2 counts, as it is deployed\n", "")
     rows = region.store.load("demo")

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
 from spotrelay.cli.app import app
-from spotrelay.cli.scale import _in_words
 from spotrelay.core.desired import Desired, ScaleRequest, Source
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 from spotrelay.core.scaling import Scaling
+from spotrelay.operate.words import asked_in_words
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec
 
@@ -88,12 +88,21 @@ def test_a_request_is_stored_shown_and_told(region: Region, text: str, lasts_s: 
 def test_the_number_is_shown(region: Region) -> None:
     """Without a number nothing is changed; what counts is shown, be it the file's or an operator's."""
     assert run("demo") == (0, "demo: 3 replicas, as the service file says\n", "")
-    run("demo", "0", "--for", "1m")
+    run("demo", "0", "--for", "1m", "--yes")
     told = region.told()
     code, out, _ = run("demo")
     assert code == 0
     assert out.startswith("demo: 0 replicas until ")
     assert (len(told), region.told()) == (1, [])
+
+
+def test_none_at_all_is_asked_for_twice(region: Region) -> None:
+    """A 0 that slipped in ends nothing: not without a yes, so not from a script that doesn't say it."""
+    code, out, _ = run("demo", "0", "--for", "1m")
+    assert code == 1
+    assert "demo: end all of its replicas? Nobody answers its clients then. [y/N]" in out
+    assert region.asked() is None
+    assert region.told() == []
 
 
 def test_a_reset_lets_the_service_file_count(region: Region) -> None:
@@ -184,12 +193,12 @@ def test_a_table_that_is_gone_is_no_traceback(region: Region) -> None:
 def test_the_day_is_named_if_it_is_another(until: datetime, words: str) -> None:
     """A time of day alone would be misread for one that is tomorrow."""
     wanted = Desired(1, Source.OPERATOR, until)
-    assert _in_words(wanted, demo_spec(), NOW).startswith(words)
+    assert asked_in_words(wanted, demo_spec(), NOW).startswith(words)
 
 
 def test_where_the_number_follows_the_load() -> None:
     """What the load asks for is shown as such, and comes back after an operator's number."""
     spec = replace(demo_spec(), scaling=Scaling(min_replicas=1, max_replicas=4, target_qps_per_replica=2.0))
-    assert _in_words(Desired(2, Source.LOAD, None), spec, NOW) == "2 replicas, as the load asks for"
-    asked = _in_words(Desired(2, Source.OPERATOR, NOW + timedelta(hours=1)), spec, NOW)
+    assert asked_in_words(Desired(2, Source.LOAD, None), spec, NOW) == "2 replicas, as the load asks for"
+    asked = asked_in_words(Desired(2, Source.OPERATOR, NOW + timedelta(hours=1)), spec, NOW)
     assert asked.endswith(" UTC (operator), then as many as the load asks for")

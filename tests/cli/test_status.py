@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
 from spotrelay.cli.app import app
 from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
@@ -88,6 +89,25 @@ def _calls(monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[Counter[str], l
     result = CliRunner().invoke(app, ["status", "demo", "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return calls, json.loads(result.stdout)
+
+
+def test_a_service_that_was_removed_is_not_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing of it but its history: it is said so, and a script sees it."""
+    session = boto3.Session("testing", "testing", region_name=REGION)
+    deployed(session, 3)
+    clients = Clients(session)
+    clients.ssm.delete_parameter(Name=service_parameter("demo"))
+    store = DynamoStore(Table(clients, TABLE))
+    monkeypatch.setattr(Where, "session", lambda _: session)
+    assert CliRunner().invoke(app, ["status", "demo"]).exit_code == 0, "its replicas are still there"
+    ended = [
+        replace(r, state=ReplicaState.TERMINATED, entered={**r.entered, ReplicaState.TERMINATED: r.since})
+        for r in store.load("demo").replicas.values()
+    ]
+    store.commit(Changes("demo", update=tuple(ended)))
+    result = CliRunner().invoke(app, ["status", "demo"])
+    assert result.exit_code not in (0, 1)
+    assert "demo was removed: spotrelay history demo shows what it had" in result.output
 
 
 @pytest.mark.parametrize("count", [3, 100])

@@ -13,7 +13,7 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from spotrelay.operate.losses import Loss, gaps, losses
+from spotrelay.operate.losses import Loss, losses, pauses
 from spotrelay.serving.actions import NEEDLESS, Drain
 from spotrelay.serving.rotation import WARNED
 from tests.operate.replicas import POOL, START, replica
@@ -282,18 +282,20 @@ def test_it_is_json() -> None:
     assert built["out_at"] == "2026-01-01T00:00:10.250+00:00"
 
 
-def test_gaps_are_when_nobody_serves() -> None:
+def test_pauses_are_when_nobody_serves() -> None:
     """From the last one's leave, or since it fails its checks, until the next is ready."""
     rows = [lost(1, 10, replaced_by=2), coming(2, 10.25, replaces=1)]
-    (gap,) = gaps(rows, START, START + seconds(300))
-    assert gap == (START + seconds(10.25), START + seconds(70.25))
-    assert gaps([*rows, row(3, ready=0)], START, START + seconds(300)) == []
+    (pause,) = pauses(rows, START, START + seconds(300))
+    assert pause == (START + seconds(10.25), START + seconds(70.25))
+    assert pauses([*rows, row(3, ready=0)], START, START + seconds(300)) == []
     ill = replace(row(3, ready=0), unhealthy_since=START + seconds(40))
-    assert gaps([*rows, ill], START, START + seconds(300)) == [(START + seconds(40), START + seconds(70.25))]
-    assert gaps(rows, START + seconds(20), START + seconds(30)) == [
+    assert pauses([*rows, ill], START, START + seconds(300)) == [
+        (START + seconds(40), START + seconds(70.25))
+    ]
+    assert pauses(rows, START + seconds(20), START + seconds(30)) == [
         (START + seconds(20), START + seconds(30))
     ]
-    assert gaps([], START, START + seconds(30)) == [(START, START + seconds(30))]
+    assert pauses([], START, START + seconds(30)) == [(START, START + seconds(30))]
 
 
 def test_a_fallback_of_a_fallback() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,10 +26,10 @@ from spotrelay.core.pools import (
 from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Backoff, Rows
-from spotrelay.core.scaling import Scaling
+from spotrelay.core.scaling import Scaling, Schedule
 from spotrelay.core.timing import seconds
 from spotrelay.operate import start_failures
-from spotrelay.operate.losses import gaps
+from spotrelay.operate.losses import pauses
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.status import Judgement, status
 from tests.examples import demo_spec
@@ -109,6 +110,47 @@ def test_a_replica_that_was_warned_and_serves_counts_as_serving() -> None:
     found = status(seen(on(1), on(2), warned, starting(4, replaces=3)))
     assert found.judgement is Judgement.WHOLE
     assert [row.state for row in found.replicas] == ["READY", "READY", "WARNED", "STARTING"]
+    assert (found.why, found.tone) == ("EC2 takes back replica 3: 1 starting", "leaving")
+
+
+def test_whole_is_no_calm_where_those_that_serve_are_taken_back() -> None:
+    """Two of two, and none in two minutes; it is calm again once enough others serve."""
+    warned = [on(id_, warned_at=NOW) for id_ in (1, 2, 3)]
+    found = status(seen(*warned))
+    assert found.judgement is Judgement.WHOLE
+    assert found.why == "EC2 takes back replicas 1, 2, 3: no replacement is coming yet"
+    assert (found.tone, found.is_whole, found.is_calm) == ("leaving", True, False)
+    found = status(seen(*warned, on(4), on(5), on(6)))
+    assert (found.why, found.tone) == ("", "good")
+
+
+@pytest.mark.parametrize(
+    ("running", "told"),
+    [
+        ([], "v{0}"),
+        ([SPEC.version], "v{0}"),
+        ([SPEC.version - 1], "v{1} (v{0} is deployed)"),
+        ([SPEC.version, SPEC.version - 1], "v{1} and v{0} (v{0} is deployed)"),
+    ],
+)
+def test_the_version_is_the_one_that_runs(running: Sequence[int], told: str) -> None:
+    """And the deployed one, where that is another: it rolls out, was refused or was given up."""
+    found = status(seen(*(replace(on(id_), version=version) for id_, version in enumerate(running, 1))))
+    assert found.versions == told.format(SPEC.version, SPEC.version - 1)
+
+
+def test_who_asks_for_the_number_is_told() -> None:
+    """If it isn't the service file; and which schedule bounds what the load asks for."""
+    assert status(seen(on(1))).asked == ""
+    asked = {Source.OPERATOR: ScaleRequest(2, NOW + timedelta(hours=1))}
+    found = status(seen(on(1), rows={"requests": asked}))
+    assert found.asked.startswith("2 replicas until 02:00 UTC (operator), then 3 again")
+    assert f"Wanted: {found.asked}." in footer(found)
+    day = Schedule(cron="0 0 * * *", min_replicas=2, max_replicas=6)
+    scaling = Scaling(min_replicas=1, max_replicas=9, target_qps_per_replica=1.0, schedules=(day,))
+    load = {Source.LOAD: ScaleRequest(2, None)}
+    found = status(seen(on(1), spec=replace(SPEC, scaling=scaling), rows={"requests": load}))
+    assert found.asked == "2 replicas, as the load asks for, 2 to 6 by the schedule '0 0 * * *'"
 
 
 def test_one_that_does_not_answer_is_missing() -> None:
@@ -251,7 +293,15 @@ def test_losses_pools_and_alarms_are_counted() -> None:
     found = status(seen(on(1), on(2), on(3), warned, alarms=alarms, memory=survey(cooldowns=(cooldown,))))
     assert (found.lost, found.lost_unwarned) == (1, 0)
     assert found.cooling == ("us-east-1a/g5.xlarge until 01:05 (interruption warning)",)
-    assert found.alarms == ("NotWhole",)
+    assert (found.alarms, found.ringing) == (("NotWhole",), "NotWhole")
+
+
+def test_alarms_that_could_not_be_read_are_not_none() -> None:
+    """Nobody knows then whether one rings."""
+    assert "Alarms: none." in footer(status(seen(on(1))))
+    found = status(seen(on(1), missing={Part.ALARMS: "missing cloudwatch:DescribeAlarms"}))
+    assert found.alarms is None
+    assert "Alarms: not known." in footer(found)
 
 
 def test_serving_since_is_the_end_of_the_last_pause() -> None:
@@ -271,7 +321,7 @@ def test_one_that_does_not_answer_serves_nobody() -> None:
     assert status(seen(ill)).serving_since is None
     later = on(2, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 900})
     assert status(seen(ill, later)).serving_since == START + seconds(900)
-    assert gaps(seen(ill, later).replicas.values(), START + seconds(60), NOW) == [
+    assert pauses(seen(ill, later).replicas.values(), START + seconds(60), NOW) == [
         (START + seconds(600), START + seconds(900))
     ]
 

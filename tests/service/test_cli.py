@@ -504,6 +504,25 @@ def test_secrets_are_written_encrypted_and_never_shown(
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("HF_TOKN=1", "no file has a secret HF_TOKN: did you mean HF_TOKEN?"),
+        ("OTHER=1", "no file has a secret OTHER: add `OTHER:` under `secrets` there"),
+    ],
+)
+def test_a_secret_that_no_file_has_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    """Nobody would read it, and whoever mistyped it would look for hours. Nothing else is written, either."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD + "secrets: {HF_TOKEN: null}\n", encoding="utf-8")
+    monkeypatch.setattr(boto3.Session, "client", lambda *_: None)
+    code, out, err = invoke("secrets", str(file), "--secret", "HF_TOKEN=2", "--secret", said)
+    assert (code != 0, out) == (True, "")
+    assert told in err
+
+
 def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     """Not that there is no such file: there is a link of that name."""
     (tmp_path / "chat.yaml").symlink_to("gone.yaml")

@@ -79,11 +79,14 @@ class ServiceView:
     age_s: float = 0.0
 
     @property
+    def is_old(self) -> bool:
+        """Whether what is shown may have changed since."""
+        return self.problem is not None or self.age_s > OLD_S
+
+    @property
     def tone(self) -> str:
         """How the judgement looks."""
-        if self.status is None or self.status.judgement == "UNKNOWN":
-            return "unknown"
-        return "good" if self.status.is_whole else "bad"
+        return "unknown" if self.status is None or self.is_old else self.status.tone
 
     def felt(self, loss: Loss) -> int | None:
         """Answers of 5xx that it cost; None until they were counted after its end."""

@@ -86,7 +86,7 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     assert "newer" not in out
 
     with Clients(mine) as clients:
-        code, out, err = spotrelay("update", MINE, "--rollback")
+        code, out, err = spotrelay("update", MINE, "--rollback", "--yes")
         assert code == 0, err
         clients.were_served()
     assert {r.version for r in mine.watch.look().ready} == {2}

@@ -83,7 +83,7 @@ class Deployer:
         # It needs no cloud, and most of the time that a deployment takes.
         synth = self._start_synth(cdk)
         endpoint = self.bootstrapped()
-        self._say("cdk synth, which began before all that")
+        self._say("waiting for cdk synth, which began at the start")
         self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
         env = self._for_cdk(endpoint)
         services = self._services.replace(",", ", ")

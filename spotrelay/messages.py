@@ -33,9 +33,15 @@ def shown(value: object) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean …?)` where one of the known names is close, or nothing."""
+    close = nearest(name, known)
+    return f" (did you mean {close}?)" if close else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Which of the known names was probably meant, whatever its case; None: none is close."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
-    return f" (did you mean {by_folded[close[0]]}?)" if close else ""
+    return by_folded[close[0]] if close else None
 
 
 def harmless(text: str) -> str:

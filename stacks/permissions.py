@@ -237,9 +237,11 @@ def give(role: iam.Role, granted: Callable[[Place], Iterable[Grant]], place: Pla
     the CDK takes for longer it splits by itself, and it takes it otherwise from one synthesis to the next.
     """
     launching = _launching(place)
-    launches = [grant.statement() for grant in granted(place) if grant in launching]
+    launches: list[iam.PolicyStatement] = []
     for grant in granted(place):
-        if grant not in launching:
+        if grant in launching:
+            launches.append(grant.statement())
+        else:
             role.add_to_policy(grant.statement())
     if launches:
         policy = iam.ManagedPolicy(

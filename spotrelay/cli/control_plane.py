@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from difflib import get_close_matches
 
 import typer
 from botocore.exceptions import (
@@ -31,6 +30,7 @@ from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.messages import nearest
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
 from spotrelay.operate.permissions import VALID_CREDENTIALS, missing_action
 from spotrelay.operate.rows import rows
@@ -95,8 +95,8 @@ def not_deployed(plane: ControlPlane, service: str) -> CommandError:
         names = plane.services.names()
     except PortError:
         names = ()  # the names are a help, and nothing that the command needs
-    nearest = get_close_matches(service, names, n=1)
-    meant = f"; did you mean {nearest[0]}?" if nearest else ": check the name, or deploy it first"
+    close = nearest(service, names)
+    meant = f"; did you mean {close}?" if close else ": check the name, or deploy it first"
     return CommandError(f"no service {service} is deployed in {plane.region}{meant}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from spotrelay.cli.errors import EXIT_BAD_INPUT, CommandError
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.cli.options import Region
+from spotrelay.messages import nearest
 
 
 def secrets(
@@ -45,8 +45,8 @@ def secrets(
         ]
         declared = {key for _, key, _, _ in todo}
         if unknown := sorted(said.secrets.keys() - declared):
-            nearest = get_close_matches(unknown[0], declared, n=1)
-            meant = f"did you mean {nearest[0]}?" if nearest else f"add `{unknown[0]}:` under `secrets` there"
+            close = nearest(unknown[0], declared)
+            meant = f"did you mean {close}?" if close else f"add `{unknown[0]}:` under `secrets` there"
             raise CommandError(f"no file has a secret {unknown[0]}: {meant}")
         changed: dict[str, Path] = {}
         parameters = boto3.Session(region_name=region).client("ssm")

@@ -129,8 +129,9 @@ class MessageChecker:
         shown = {Call.OBSERVE, Call.LOOK_UP} if has_asked else set()
         does_without = {Call.WARNED, *shown} if is_tick else set[Call]()
         errors = [c for c in invocation.errors if c is not asked_to_count and c.call not in does_without]
-        may = any(_is_failure(c) for c in errors) or _knows_no_document(records)
-        must = any(_is_needed(c, is_tick=is_tick) for c in errors) or _knows_no_document(records)
+        is_lost = _knows_no_document(records)
+        may = is_lost or any(_is_failure(c) for c in errors)
+        must = is_lost or any(_is_needed(c, is_tick=is_tick) for c in errors)
         if must and error is None:
             self._report(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and its message is deleted")
         if error is not None and not may:
@@ -181,8 +182,8 @@ class MessageChecker:
             section = sections.get(service)
             if section is None:
                 self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"{ids}, of {service}, are not handled")
-            elif any(_is_needed(c, is_tick=True, is_signals=True) for c in section) or _knows_no_document(
-                section
+            elif _knows_no_document(section) or any(
+                _is_needed(c, is_tick=True, is_signals=True) for c in section
             ):
                 self._expect_redelivery(ids, again, must=True)
             elif not any(_is_failure(c) for c in section):

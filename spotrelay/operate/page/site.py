@@ -150,7 +150,6 @@ class Site:
         }
         self._templates.globals |= {
             "PRICES": PRICES,
-            "OLD_S": OLD_S,
             "MOST_POOLS": MOST_POOLS,
             "SCORES": SCORE_SAMPLES,
             "AT": f"/{self.token}",

@@ -58,7 +58,9 @@ def test_a_deployment_tells_it(operator: Operator, spotrelay: Command, files: Pa
     code, out, err = spotrelay("up", str(files), "--timeout", "4m")  # a busy machine deploys for two
     assert code == 1, err
     for name, start in STARTS.items():
-        told = next((line for line in err.splitlines() if f"up: {name} 0/1 ready" in line), err)
+        lines = [line for line in err.splitlines() if f"up: {name} 0/1 ready" in line]
+        assert len(lines) == 1, err
+        (told,) = lines
         assert start.said in told
         assert start.remedy in told
         assert f"{name} 0/1 ready" in out

@@ -81,6 +81,7 @@ class ServiceStack(Stack):
                 version=template.version,
                 target_group_arn=entrance.target_group_arn,
                 load_balancer=entrance.balancer,
+                address=entrance.address,
                 on_demand_template=template.on_demand,
             ),
         )

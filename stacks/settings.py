@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from pathlib import Path
 from types import MappingProxyType
@@ -189,8 +189,11 @@ def _inputs(context: Context) -> Inputs:
     file = context("env_file")
     if file is not None and not isinstance(file, str):
         raise SettingsError(f"context env_file: expected a path, got {file!r}")
+    # `spotrelay up` says where it was run: the CDK runs in the working copy.
+    directory = _text(context, "working_directory", "/.*", "an absolute path")
     try:
-        return inputs(_list(context, "env"), Path(file) if file else None)
+        said = inputs(_list(context, "env"), Path(file) if file else None)
+        return replace(said, directory=Path(directory) if directory else None)
     except InputsError as error:
         message = str(error).replace("--env-file", "context env_file").replace("--env", "context env")
         raise SettingsError(message) from error

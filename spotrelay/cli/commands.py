@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PANELS = {
     "Deploy": ("up", "update", "rollback", "scale", "down"),
-    "Look": ("status", "history", "explain", "cost", "prices", "scores", "logs", "ui"),
+    "Look": ("status", "history", "explain", "cost", "prices", "scores", "logs", "request", "ui"),
     "Rehearse and repair": ("drill", "adopt", "override", "retire"),
     "Service files": ("validate", "secrets", "schema"),
     "Choose a GPU": ("recommend", "compare", "catalog"),

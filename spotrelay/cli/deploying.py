@@ -33,6 +33,7 @@ from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
+from spotrelay.service.check import local_files
 from spotrelay.service.inputs import Inputs, InputsError, inputs
 
 LONGEST = timedelta(days=1)
@@ -120,19 +121,29 @@ def loaded(files: Iterable[Path], context: Mapping[str, Any]) -> list[Service]:
             raise CommandError("the CDK reads service files itself: name a file instead of -")
         if "," in str(path.absolute()):
             raise CommandError(f"{path}: the CDK takes a comma for the end of a path: rename it")
-    services, problems = load_all(files, _inputs({**cdk.configured(), **context}))
+    services, problems = load_all(files, said_beside(context))
     if problems:
         raise CommandError("\n".join(map(str, problems)))
     for service in services:
         for problem in service.warnings:
             typer.echo(f"warning: {problem}", err=True)
+        for taken in local_files(service):
+            typer.echo(f"{service.name}: {taken}", err=True)
     return services
 
 
-def _inputs(context: Mapping[str, Any]) -> Inputs:
-    env, env_file = context.get("env") or (), context.get("env_file")
+def said_beside(context: Mapping[str, Any]) -> Inputs:
+    """The envs that the context has, and cdk.json.
+
+    Raises:
+        CommandError: one of them can't be used.
+    """
+    # A path in cdk.json is relative to where that is, and one on the command line to where that was written.
+    said = {**cdk.configured(), **context}
+    env, env_file = said.get("env") or (), said.get("env_file")
+    file = (Path.cwd() if context.get("env_file") else cdk.ROOT) / env_file if env_file else None
     try:
-        return inputs(env.split(",") if isinstance(env, str) else env, Path(env_file) if env_file else None)
+        return inputs(env.split(",") if isinstance(env, str) else env, file)
     except InputsError as error:
         raise CommandError(str(error).replace("--env", "--context env")) from error
 
@@ -142,6 +153,7 @@ def settings(context: Mapping[str, str], services: Sequence[Service]) -> dict[st
     found = {**context, "services": ",".join(str(service.path.absolute()) for service in services)}
     if found.get("env_file"):
         found["env_file"] = str(Path(found["env_file"]).absolute())
+    found["working_directory"] = str(Path.cwd())
     return found
 
 

@@ -31,7 +31,6 @@ _PREFIXES = {
     "DescribeStacks": "cloudformation",
     "GetTemplate": "cloudformation",
     "ListStacks": "cloudformation",
-    "DescribeLoadBalancers": "elasticloadbalancing",
     "DescribeTargetHealth": "elasticloadbalancing",
     "DescribeTargetGroups": "elasticloadbalancing",
     "DescribeAlarms": "cloudwatch",

@@ -48,8 +48,7 @@ class SnapshotReader:
     ) -> ServiceSnapshot:
         """The service as of now, with the last `ended` replicas that are history.
 
-        Address and alarms are those of the `earlier` snapshot, if there is one: for whoever looks all the
-        time.
+        Alarms are those of the `earlier` snapshot, if there is one: for whoever looks all the time.
 
         Raises:
             BotoCoreError: there are no credentials, or nobody answers.
@@ -70,15 +69,9 @@ class SnapshotReader:
         )
         spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
         known = spec or found.document
-        if earlier:
-            for which in (Part.ADDRESS, Part.ALARMS):
-                if which in earlier.missing:
-                    missing[which] = earlier.missing[which]
+        if earlier and Part.ALARMS in earlier.missing:
+            missing[Part.ALARMS] = earlier.missing[Part.ALARMS]
         memory = part(Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory())
-        balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
-        address = earlier.address if earlier else None
-        if balancer and not earlier:
-            address = part(Part.ADDRESS, lambda: self._address(balancer), None)
         return ServiceSnapshot(
             service=service,
             region=plane.region,
@@ -87,15 +80,9 @@ class SnapshotReader:
             rows=found,
             history=history,
             memory=memory,
-            address=address,
             alarms=earlier.alarms if earlier else part(Part.ALARMS, lambda: tuple(self._alarms(service)), ()),
             missing=missing,
         )
-
-    def _address(self, balancer: str) -> str | None:
-        with translated():
-            answer = self._plane.clients.elbv2.describe_load_balancers(Names=[balancer])
-        return next((found["DNSName"] for found in answer["LoadBalancers"]), None)
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
         prefix = alarms_prefix(service)

@@ -66,6 +66,18 @@ def test_a_value_may_have_an_equals_sign() -> None:
     assert deploying.parsed(["env=K=V"]) == {"env": "K=V"}
 
 
+def test_a_path_is_relative_to_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An env_file of cdk.json is beside that, wherever the command runs; one on the command line is here."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "cdk.json").write_text('{"context": {"env_file": "more.env"}}')
+    (tmp_path / "root" / "more.env").write_text("FROM=root")
+    (tmp_path / "more.env").write_text("FROM=here")
+    monkeypatch.setattr(cdk, "ROOT", tmp_path / "root")
+    monkeypatch.chdir(tmp_path)
+    assert deploying.said_beside({}).envs == {"FROM": "root"}
+    assert deploying.said_beside({"env_file": "more.env"}).envs == {"FROM": "here"}
+
+
 def test_a_file_that_is_wrong_stops_before_an_account_is_asked(tmp_path: Path) -> None:
     """Each problem in a line, and exit code 2: there are no credentials in this test."""
     path = tmp_path / "chat.yaml"

@@ -23,7 +23,7 @@ LOOK_S = 1.0
 """Between looks at the fleet: with the browser's two seconds, what is in the rows is shown within five."""
 
 FACTS_KEPT_S = 30.0
-"""For so long a service's address, its alarms and the names of all services count: they change rarely."""
+"""For so long a service's alarms and the names of all services count: they change rarely."""
 
 DETAILS_S = 300.0
 """Between questions for prices and cost: EC2's prices change a few times a day."""

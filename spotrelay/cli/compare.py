@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
@@ -107,11 +106,7 @@ def _compare(
     if is_json:
         typer.echo(json.dumps(_document(sides, band, lost, hours, precision, notes), indent=2))
     else:
-        for line in _lines(sides, band, lost, hours, precision):
-            typer.echo(line)
-        typer.echo()
-        for note in notes:
-            typer.echo(note)
+        _print(sides, hours, precision, [*_lines(sides, band, lost, hours), "", *notes])
     return found.exit_code
 
 
@@ -142,11 +137,9 @@ def _missing(sides: tuple[Side, Side], region: str) -> Iterator[str]:
             yield f"{side.type.name} isn't offered in {region}, but in {some}: --region names another."
 
 
-def _lines(
-    sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float, precision: str
-) -> Iterator[str]:
-    from spotrelay import catalog
+def _print(sides: tuple[Side, Side], hours: float, precision: str, lines: Sequence[str]) -> None:
     from spotrelay.advice.reasons import whole_number
+    from spotrelay.cli.tables import console, draw, table
 
     def number(value: float | None) -> str:
         return UNKNOWN if value is None else whole_number(value)
@@ -166,9 +159,18 @@ def _lines(
         "USD a month": [usd(side.hourly, HOURS_OF_MONTH) for side in sides],
         f"USD for {hours:g} hours": [usd(side.hourly, hours) for side in sides],
     }
-    head = ("", f"on-demand {sides[0]}", f"Spot {sides[1]}")
-    yield from table(head, [(label, *values) for label, values in rows.items()], right=(1, 2))
-    yield ""
+    shown = table(("", f"on-demand {sides[0]}", f"Spot {sides[1]}"), left=("",))
+    for label, values in rows.items():
+        shown.add_row(label, *values)
+    out = console()
+    draw(out, shown)
+    for line in ("", *lines):
+        draw(out, line)
+
+
+def _lines(sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float) -> Iterator[str]:
+    from spotrelay import catalog
+
     one, many = sides
     if one.hourly is not None and many.hourly is not None:
         saved = 1 - many.hourly / one.hourly

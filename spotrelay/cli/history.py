@@ -62,9 +62,9 @@ def _print(found: History, since: str) -> None:
 
     out = console()
     if not found.losses:
-        out.print(f"{found.service}: nothing was lost in the last {since}", highlight=False)
+        draw(out, f"{found.service}: nothing was lost in the last {since}")
     else:
-        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"))
+        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"), names=2)
         for loss in found.losses:
             shown.add_row(*_cells(loss, found))
         draw(out, shown)
@@ -72,12 +72,7 @@ def _print(found: History, since: str) -> None:
         ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
         more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
         at = clock(failure.last, found.at)
-        out.print(
-            f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        draw(out, f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}")
 
 
 def _cells(loss: Loss, found: History) -> list[str]:

@@ -32,7 +32,6 @@ HEAVY = {
 NOBODY_ASKED = {
     "boto3": "as long as all the rest, and nobody is asked",
     "botocore": "the same",
-    "rich": "the answer is plain text",
 }
 
 WITH_A_SERVICE = """

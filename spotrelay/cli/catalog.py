@@ -43,6 +43,8 @@ def catalog(
 
     What AWS's API tells is from a dated copy, which needs no credentials; the rest has its source, and is ?
     where none could be found. Rates are dense, in TFLOP/s.
+
+    Example: spotrelay catalog --gpu L4
     """
     chips = all_chips()
     if gpu is not None:

@@ -31,13 +31,18 @@ def compare(
     spot: Annotated[
         str, typer.Option("--spot", help="Such as g6e.xlarge*8.", metavar="TYPE*N", show_default=False)
     ],
-    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = HOURS_OF_MONTH,
+    hours: Annotated[
+        float, typer.Option(help="How long it runs.", metavar="HOURS", min=1, max=100_000)
+    ] = HOURS_OF_MONTH,
     precision: Annotated[str, typer.Option(help="Whose TFLOP/s are shown.", metavar="P")] = "bf16",
     checkpoint_minutes: Annotated[
-        float, typer.Option(help="Between two checkpoints.", min=0, max=100_000)
+        float, typer.Option(help="Between two checkpoints.", metavar="MINUTES", min=0, max=100_000)
     ] = 30,
     restart_minutes: Annotated[
-        float, typer.Option(help="Until a lost instance is replaced and all go on.", min=0, max=10_000)
+        float,
+        typer.Option(
+            help="Until a lost instance is replaced and all go on.", metavar="MINUTES", min=0, max=10_000
+        ),
     ] = 10,
     region: Region = None,
     prices: PriceFile = None,
@@ -52,6 +57,8 @@ def compare(
 
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
+
+    Example: spotrelay compare --on-demand p4d.24xlarge --spot 'g6e.xlarge*8'
     """
     where = Where(None, profile, endpoint_url)
     with bad_input_shown("compare"):

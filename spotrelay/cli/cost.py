@@ -23,7 +23,7 @@ LONGEST_DAYS = 400
 def cost(
     name: ServiceName,
     days: Annotated[
-        int, typer.Option("--days", help="How many days to look back, today included.", min=1)
+        int, typer.Option("--days", help="How many days to look back, today included.", min=1, metavar="N")
     ] = 7,
     is_json: AsJson = False,
     region: Region = None,
@@ -34,6 +34,8 @@ def cost(
 
     Days are in UTC. The last month is calculated from the replicas and EC2's price history; older days are
     shown as they were recorded.
+
+    Example: spotrelay cost demo --days 30
     """
     from spotrelay.cli import control_plane
 

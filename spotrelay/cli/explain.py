@@ -30,6 +30,8 @@ def explain(
     """Say why a replica exists, which pools were asked for it and which were left out, and why it went.
 
     And what it cost: Spot at the price of each moment, its disk, and the same time on demand. Times are UTC.
+
+    Example: spotrelay explain demo 17
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.details import ENDED, spent_on_replica

@@ -35,6 +35,8 @@ def history(
 
     OUT, LAUNCHED, READY and WHOLE count from EC2's warning, or from when a loss without one was noticed. 5XX
     are the errors that clients got from then until the fleet was whole. Times are UTC.
+
+    Example: spotrelay history demo --since 24h
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period

@@ -40,7 +40,10 @@ def prices(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Show the Spot price of each pool that the service may use, over time, the cheapest first."""
+    """Show the Spot price of each pool that the service may use, over time, the cheapest first.
+
+    Example: spotrelay prices demo --since 7d --out prices.png
+    """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import curves_of

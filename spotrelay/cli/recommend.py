@@ -47,12 +47,15 @@ def recommend(
         int | None,
         typer.Option(
             help="Tokens of a request, prompt and answer together; 0: no cache.",
+            metavar="N",
             min=0,
             max=10_000_000,
             show_default="8192",
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Requests of that length at once.", min=1, max=100_000)] = 1,
+    batch: Annotated[
+        int, typer.Option(help="Requests of that length at once.", metavar="N", min=1, max=100_000)
+    ] = 1,
     active_params: Annotated[
         str | None, _text("Parameters that a token uses, of a mixture of experts.", "N")
     ] = None,
@@ -60,7 +63,8 @@ def recommend(
         str | None, _text("What keeps a cache: LAYERSxKV_HEADSxHEAD_DIM.", "LxHxD", "a similar model's")
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(help="On each instance.", min=1, max=16, show_default="as few as will do")
+        int | None,
+        typer.Option(help="On each instance.", metavar="N", min=1, max=16, show_default="as few as will do"),
     ] = None,
     interconnect: Annotated[str, typer.Option(help="any or nvlink.", metavar="LINK")] = "any",
     vcpus: Annotated[str | None, _text("8, or 8+ for at least 8.", "N")] = None,
@@ -102,6 +106,8 @@ def recommend(
     with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what
     no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if nothing
     fits, 2 for input that can't be, 3 if AWS can't be asked.
+
+    Example: spotrelay recommend --model llama3-8b --batch 8
     """
     from spotrelay.cli.asked import Asked
 

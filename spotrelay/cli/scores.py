@@ -31,7 +31,10 @@ def scores(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Show each zone's Spot placement score, 1 (unlikely to get Spot) to 10, now and over time."""
+    """Show each zone's Spot placement score, 1 (unlikely to get Spot) to 10, now and over time.
+
+    Example: spotrelay scores demo --since 30d
+    """
     from spotrelay.cli import control_plane
     from spotrelay.cli.tables import console, draw, room
     from spotrelay.cli.times import period

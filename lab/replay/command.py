@@ -198,6 +198,8 @@ def replay(
     """Run policies through a recorded Spot market: availability, cost, losses, gaps.
 
     The policy called spotrelay is the production controller itself; the others are what it is compared with.
+
+    Example: spotrelay replay --synthetic --policy spotrelay --policy asg
     """
     err = Console(stderr=True)
     outputs = Outputs(as_json, plot, out, progress)

@@ -57,6 +57,8 @@ def chaos(
     """Run the controller in simulated time under every fault, and check that no rule is ever broken.
 
     The exit code is 1 if a rule was broken, or if a standard run left a fault untried somewhere.
+
+    Example: spotrelay chaos --seed 3
     """
     err = Console(stderr=True)
     wrong = _wrong(seeds, first_seed, seed, replicas, minutes)

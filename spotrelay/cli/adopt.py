@@ -42,6 +42,8 @@ def adopt(
     """Take over instances that already serve, in the target group that the service file names.
 
     From then on SpotRelay looks after them: on a Spot warning each drains and is replaced.
+
+    Example: spotrelay adopt demo
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate import adoption

@@ -15,6 +15,7 @@ app = typer.Typer(
     help="Keeps GPU inference running on EC2 Spot.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # see `commands`
     pretty_exceptions_enable=False,  # a traceback is for a bug of ours, and then in full
 )
 

@@ -21,7 +21,6 @@ from spotrelay.catalog import (
     memory_bytes,
     origin,
 )
-from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.naming import unknown
 from spotrelay.cli.options import AsJson
@@ -44,6 +43,8 @@ def catalog(
 
     What AWS's API tells is from a dated copy, which needs no credentials; the rest has its source, and is ?
     where none could be found. Rates are dense, in TFLOP/s.
+
+    Example: spotrelay catalog --gpu L4
     """
     chips = all_chips()
     if gpu is not None:
@@ -114,9 +115,12 @@ def _memory(name: str) -> str:
 
 
 def _show_all(chips: Any) -> None:
+    from spotrelay.cli.tables import console, draw, table
+
     head = ("GPU", "ARCHITECTURE", "GiB", "GB/s", "BF16", "FP16", "FP8", "NVLINK GB/s", "ON")
-    rows = [
-        (
+    shown = table(head, left=("GPU", "ARCHITECTURE", "ON"), wraps=("ON",))
+    for chip in chips:
+        shown.add_row(
             chip.name,
             chip.architecture.value,
             _memory(chip.name),
@@ -125,10 +129,7 @@ def _show_all(chips: Any) -> None:
             _number(chip.nvlink, "none"),
             ", ".join(dict.fromkeys(type_.family for type_ in _types(chip.name))),
         )
-        for chip in chips
-    ]
-    for line in table(head, rows, right=range(2, 8)):
-        typer.echo(line)
+    draw(console(), shown)
     typer.echo(
         f"\nDense TFLOP/s; - where the hardware lacks the precision, {UNKNOWN} where no source was found."
         f" Instance types as of {origin().date}. --gpu NAME shows one with its sources."
@@ -142,11 +143,16 @@ def _rate(chip: Chip, precision: str) -> str:
 
 
 def _show(chip: Chip) -> None:
+    from spotrelay.cli.tables import console, draw, table
+
+    out = console()
     typer.echo(chip.name)
     rows = list(_facts(chip))
     sources = {source: number for number, source in enumerate(dict.fromkeys(row[2] for row in rows), 1)}
-    for line in table(("", "", ""), [(label, value, f"[{sources[of]}]") for label, value, of in rows])[1:]:
-        typer.echo(f"  {line}")
+    facts = table(("", "", ""), left=("",), wraps=("",))
+    for label, value, of in rows:
+        facts.add_row(label, value, f"[{sources[of]}]")
+    draw(out, facts)
     typer.echo()
     head = (
         "TYPE",
@@ -160,25 +166,22 @@ def _show(chip: Chip) -> None:
         "EBS MB/s",
         "REGIONS",
     )
-    types = []
+    types = table(head, left=("TYPE",))
     for type_ in _types(chip.name):
         host = data.host_of(type_.name)
-        types.append(
-            (
-                type_.name,
-                f"{type_.accelerator_count}" if type_.accelerator_count else f"{host.share:g}",
-                f"{data.memory_bytes(type_) / 1024**3:.1f}",
-                f"{type_.vcpus}",
-                f"{type_.memory_gib:g}",
-                _number(host.local_disk_gb, "-"),
-                _range(host.network_gbps, host.network_burst_gbps),
-                f"{host.efa_interfaces or '-'}",
-                _range(host.ebs_mb_s, host.ebs_burst_mb_s),
-                f"{len(data.offered(type_.name))}",
-            )
+        types.add_row(
+            type_.name,
+            f"{type_.accelerator_count}" if type_.accelerator_count else f"{host.share:g}",
+            f"{data.memory_bytes(type_) / 1024**3:.1f}",
+            f"{type_.vcpus}",
+            f"{type_.memory_gib:g}",
+            _number(host.local_disk_gb, "-"),
+            _range(host.network_gbps, host.network_burst_gbps),
+            f"{host.efa_interfaces or '-'}",
+            _range(host.ebs_mb_s, host.ebs_burst_mb_s),
+            f"{len(data.offered(type_.name))}",
         )
-    for line in table(head, types, right=range(1, 10)):
-        typer.echo(line)
+    draw(out, types)
     typer.echo("\nNetwork and EBS: what is sustained, and what a burst reaches.")
     typer.echo(f"Instance types: {data.origin().source}, {data.origin().date}.")
     for (url, day, says), number in sources.items():

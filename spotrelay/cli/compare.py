@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
@@ -32,13 +31,18 @@ def compare(
     spot: Annotated[
         str, typer.Option("--spot", help="Such as g6e.xlarge*8.", metavar="TYPE*N", show_default=False)
     ],
-    hours: Annotated[float, typer.Option(help="How long it runs.", min=1, max=100_000)] = HOURS_OF_MONTH,
+    hours: Annotated[
+        float, typer.Option(help="How long it runs.", metavar="HOURS", min=1, max=100_000)
+    ] = HOURS_OF_MONTH,
     precision: Annotated[str, typer.Option(help="Whose TFLOP/s are shown.", metavar="P")] = "bf16",
     checkpoint_minutes: Annotated[
-        float, typer.Option(help="Between two checkpoints.", min=0, max=100_000)
+        float, typer.Option(help="Between two checkpoints.", metavar="MINUTES", min=0, max=100_000)
     ] = 30,
     restart_minutes: Annotated[
-        float, typer.Option(help="Until a lost instance is replaced and all go on.", min=0, max=10_000)
+        float,
+        typer.Option(
+            help="Until a lost instance is replaced and all go on.", metavar="MINUTES", min=0, max=10_000
+        ),
     ] = 10,
     region: Region = None,
     prices: PriceFile = None,
@@ -53,6 +57,8 @@ def compare(
 
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
+
+    Example: spotrelay compare --on-demand p4d.24xlarge --spot 'g6e.xlarge*8'
     """
     where = Where(None, profile, endpoint_url)
     with bad_input_shown("compare"):
@@ -107,11 +113,7 @@ def _compare(
     if is_json:
         typer.echo(json.dumps(_document(sides, band, lost, hours, precision, notes), indent=2))
     else:
-        for line in _lines(sides, band, lost, hours, precision):
-            typer.echo(line)
-        typer.echo()
-        for note in notes:
-            typer.echo(note)
+        _print(sides, hours, precision, [*_lines(sides, band, lost, hours), "", *notes])
     return found.exit_code
 
 
@@ -142,11 +144,9 @@ def _missing(sides: tuple[Side, Side], region: str) -> Iterator[str]:
             yield f"{side.type.name} isn't offered in {region}, but in {some}: --region names another."
 
 
-def _lines(
-    sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float, precision: str
-) -> Iterator[str]:
-    from spotrelay import catalog
+def _print(sides: tuple[Side, Side], hours: float, precision: str, lines: Sequence[str]) -> None:
     from spotrelay.advice.reasons import whole_number
+    from spotrelay.cli.tables import console, draw, table
 
     def number(value: float | None) -> str:
         return UNKNOWN if value is None else whole_number(value)
@@ -166,9 +166,18 @@ def _lines(
         "USD a month": [usd(side.hourly, HOURS_OF_MONTH) for side in sides],
         f"USD for {hours:g} hours": [usd(side.hourly, hours) for side in sides],
     }
-    head = ("", f"on-demand {sides[0]}", f"Spot {sides[1]}")
-    yield from table(head, [(label, *values) for label, values in rows.items()], right=(1, 2))
-    yield ""
+    shown = table(("", f"on-demand {sides[0]}", f"Spot {sides[1]}"), left=("",))
+    for label, values in rows.items():
+        shown.add_row(label, *values)
+    out = console()
+    draw(out, shown)
+    for line in ("", *lines):
+        draw(out, line)
+
+
+def _lines(sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours: float) -> Iterator[str]:
+    from spotrelay import catalog
+
     one, many = sides
     if one.hourly is not None and many.hourly is not None:
         saved = 1 - many.hourly / one.hourly

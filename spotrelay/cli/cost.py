@@ -23,7 +23,7 @@ LONGEST_DAYS = 400
 def cost(
     name: ServiceName,
     days: Annotated[
-        int, typer.Option("--days", help="How many days to look back, today included.", min=1)
+        int, typer.Option("--days", help="How many days to look back, today included.", min=1, metavar="N")
     ] = 7,
     is_json: AsJson = False,
     region: Region = None,
@@ -34,6 +34,8 @@ def cost(
 
     Days are in UTC. The last month is calculated from the replicas and EC2's price history; older days are
     shown as they were recorded.
+
+    Example: spotrelay cost demo --days 30
     """
     from spotrelay.cli import control_plane
 
@@ -64,13 +66,12 @@ def _print(found: Cost, days: int) -> None:
 
     out, spent = console(), found.spent
     saved = percent(found.share_saved)
-    out.print(
+    draw(
+        out,
         f"{found.service}: ${found.total_usd:,.2f} in {days} day{'s' if days > 1 else ''}"
         f" (Spot {spent.spot_usd:,.2f}, on-demand {spent.on_demand_usd:,.2f}, disks {spent.disk_usd:,.2f},"
         f" load balancer {found.balancer_usd:,.2f}, SpotRelay {found.control_plane_usd:,.2f});"
         f" the same instances on demand ${spent.listed_usd:,.2f}; saved {saved}",
-        highlight=False,
-        soft_wrap=True,
     )
     titles = ("DAY", "SPOT H", "ON-DEMAND H", "SPOT", "ON-DEMAND", "DISKS", "IF ON-DEMAND", "SAVED")
     days_table = table(titles, left=("DAY",))
@@ -87,4 +88,4 @@ def _print(found: Cost, days: int) -> None:
             usd(one.saved_usd, 2),
         )
     draw(out, days_table)
-    out.print(f"An estimate, in USD: {found.of}.", highlight=False, soft_wrap=True)
+    draw(out, f"An estimate, in USD: {found.of}.")

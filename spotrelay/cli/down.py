@@ -53,6 +53,8 @@ def down(
     """Remove a service: its replicas finish their requests first. Ends when nothing is left.
 
     It lists what will be removed, and asks. The exit code is 1 if something is left; it says what.
+
+    Example: spotrelay down demo
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller

@@ -41,6 +41,8 @@ def drill(
 
     PASS means that no request failed and a replica always served. The exit code is 0 for PASS, 1 for FAIL or
     a service that isn't whole.
+
+    Example: spotrelay drill demo
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.drill import Drill

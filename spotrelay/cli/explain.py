@@ -30,6 +30,8 @@ def explain(
     """Say why a replica exists, which pools were asked for it and which were left out, and why it went.
 
     And what it cost: Spot at the price of each moment, its disk, and the same time on demand. Times are UTC.
+
+    Example: spotrelay explain demo 17
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.details import ENDED, spent_on_replica
@@ -56,18 +58,18 @@ def explain(
 
 
 def _print(found: Explanation, now: datetime) -> None:
-    from spotrelay.cli.tables import console
+    from rich.text import Text
+
+    from spotrelay.cli.tables import console, draw, table
 
     out = console()
-    out.print(found.headline, style="bold", highlight=False, markup=False, soft_wrap=True)
-    widest = max(len(about) for about, _ in found.lines)
+    draw(out, Text(found.headline, style="bold"))
+    facts = table(("", ""), left=("",), wraps=("",))
     for about, words in found.lines:
-        out.print(f"  {about:{widest}}  {words}", highlight=False, markup=False, soft_wrap=True)
+        facts.add_row(f"  {about}", words)
+    draw(out, facts)
     ends = [at for _, at in found.entered[1:]] + [now]
     for (state, at), end in zip(found.entered, ends, strict=True):
         lasted = f"for {duration((end - at).total_seconds())}"
         is_last = (state, at) == found.entered[-1]
-        out.print(
-            f"  {at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {state}" + ("" if is_last else f" {lasted}"),
-            highlight=False,
-        )
+        draw(out, f"  {at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {state}" + ("" if is_last else f" {lasted}"))

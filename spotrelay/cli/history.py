@@ -35,6 +35,8 @@ def history(
 
     OUT, LAUNCHED, READY and WHOLE count from EC2's warning, or from when a loss without one was noticed. 5XX
     are the errors that clients got from then until the fleet was whole. Times are UTC.
+
+    Example: spotrelay history demo --since 24h
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
@@ -62,9 +64,9 @@ def _print(found: History, since: str) -> None:
 
     out = console()
     if not found.losses:
-        out.print(f"{found.service}: nothing was lost in the last {since}", highlight=False)
+        draw(out, f"{found.service}: nothing was lost in the last {since}")
     else:
-        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"))
+        shown = table(TITLES, left=("AT", "FROM", "AS", "", "BY"), names=2)
         for loss in found.losses:
             shown.add_row(*_cells(loss, found))
         draw(out, shown)
@@ -72,12 +74,7 @@ def _print(found: History, since: str) -> None:
         ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
         more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
         at = clock(failure.last, found.at)
-        out.print(
-            f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        draw(out, f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}")
 
 
 def _cells(loss: Loss, found: History) -> list[str]:

@@ -52,6 +52,8 @@ def logs(
 
     Times are UTC. The console has the kernel's words, and every 20 s the last 8 KiB of what the replica said;
     EC2 keeps its last 64 KiB, for an hour after the instance has ended.
+
+    Example: spotrelay logs demo --since 10m
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period

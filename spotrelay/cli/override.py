@@ -31,6 +31,8 @@ def override(
     """Let the controller carry out what it holds back for one service: what this shows, and nothing else.
 
     If it sees something else by then, or more, nothing is carried out, and this says so.
+
+    Example: spotrelay override demo
     """
     from spotrelay.cli import control_plane
     from spotrelay.core.held import Override

@@ -40,7 +40,10 @@ def prices(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Show the Spot price of each pool that the service may use, over time, the cheapest first."""
+    """Show the Spot price of each pool that the service may use, over time, the cheapest first.
+
+    Example: spotrelay prices demo --since 7d --out prices.png
+    """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import curves_of
@@ -83,7 +86,7 @@ def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: 
 
 
 def _print(found: list[Curve], start: datetime, end: datetime) -> None:
-    from spotrelay.cli.tables import console, draw, table
+    from spotrelay.cli.tables import GAP, console, draw, room, table
     from spotrelay.operate.curves import sparkline
 
     out = console()
@@ -91,10 +94,11 @@ def _print(found: list[Curve], start: datetime, end: datetime) -> None:
         ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"), left=("POOL", "OVER TIME")
     )
     shown = found[:MOST_POOLS]
+    samples = room(out, max(len(str(curve.pool)) for curve in shown) + GAP, SAMPLES)
     for curve in shown:
         pools.add_row(
             str(curve.pool),
-            sparkline(curve.sampled(start, end, SAMPLES), curve.least, curve.most),
+            sparkline(curve.sampled(start, end, samples), curve.least, curve.most),
             usd(curve.now, 4),
             usd(curve.least, 4),
             usd(curve.most, 4),
@@ -103,5 +107,5 @@ def _print(found: list[Curve], start: datetime, end: datetime) -> None:
         )
     draw(out, pools)
     if len(shown) < len(found):
-        out.print(f"… and {len(found) - len(shown)} dearer pools: --json has all", highlight=False)
-    out.print("USD per hour and instance; each line of blocks is from its least to its most", highlight=False)
+        draw(out, f"and {len(found) - len(shown)} dearer pools: --json has all")
+    draw(out, "USD per hour and instance; each line of blocks is from its least to its most")

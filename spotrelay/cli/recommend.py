@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotrelay.cli.columns import table
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile, Regions
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from spotrelay.advice.own_history import OwnHistory
     from spotrelay.advice.ranking import Choice
     from spotrelay.cli.asked import Asked
+    from spotrelay.cli.tables import Columns
 
 EXIT_NOTHING_FITS = 1
 """The question was understood, and no instance type is the answer."""
@@ -47,12 +47,15 @@ def recommend(
         int | None,
         typer.Option(
             help="Tokens of a request, prompt and answer together; 0: no cache.",
+            metavar="N",
             min=0,
             max=10_000_000,
             show_default="8192",
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Requests of that length at once.", min=1, max=100_000)] = 1,
+    batch: Annotated[
+        int, typer.Option(help="Requests of that length at once.", metavar="N", min=1, max=100_000)
+    ] = 1,
     active_params: Annotated[
         str | None, _text("Parameters that a token uses, of a mixture of experts.", "N")
     ] = None,
@@ -60,7 +63,8 @@ def recommend(
         str | None, _text("What keeps a cache: LAYERSxKV_HEADSxHEAD_DIM.", "LxHxD", "a similar model's")
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(help="On each instance.", min=1, max=16, show_default="as few as will do")
+        int | None,
+        typer.Option(help="On each instance.", metavar="N", min=1, max=16, show_default="as few as will do"),
     ] = None,
     interconnect: Annotated[str, typer.Option(help="any or nvlink.", metavar="LINK")] = "any",
     vcpus: Annotated[str | None, _text("8, or 8+ for at least 8.", "N")] = None,
@@ -102,6 +106,8 @@ def recommend(
     with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what
     no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if nothing
     fits, 2 for input that can't be, 3 if AWS can't be asked.
+
+    Example: spotrelay recommend --model llama3-8b --batch 8
     """
     from spotrelay.cli.asked import Asked
 
@@ -202,9 +208,12 @@ def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> Non
 
 
 def _show_history(found: OwnHistory) -> None:
+    from spotrelay.cli.tables import console, draw, table
+
     head = ["POOL", "HOURS", "LAUNCHED", "LOST", "REFUSED", "SPOT USD/h", "SCORE"]
-    rows = [
-        [
+    shown = table(head, left=("POOL",))
+    for pool in found.pools:
+        shown.add_row(
             f"{pool.zone}/{pool.instance_type}",
             f"{pool.hours:.1f}",
             f"{pool.launched}",
@@ -212,11 +221,8 @@ def _show_history(found: OwnHistory) -> None:
             f"{pool.refused}",
             _usd(pool.usd_per_hour),
             UNKNOWN if pool.score is None else f"{pool.score:.1f}",
-        ]
-        for pool in found.pools
-    ]
-    for line in table(head, rows, right=range(1, len(head))):
-        typer.echo(line)
+        )
+    draw(console(), shown)
     for verdict in dict.fromkeys(one.verdict for one in found.types):
         _section(
             str(verdict).capitalize(),
@@ -303,20 +309,21 @@ def _say_nothing_fits(advice: Advice, asked: Asked, notes: Sequence[str], *, is_
 
 def _show_need(advice: Advice) -> None:
     from spotrelay.advice.memory import gib
+    from spotrelay.cli.tables import console, draw
 
     need = advice.question.need
     typer.echo(f"It needs {gib(need.total)} of GPU memory, and {advice.question.host_gib} GiB of the host's:")
     for line in need.working:
-        typer.echo(f"  {line}")
+        draw(console(), f"  {line}")
 
 
 def _show(advice: Advice, notes: Sequence[str]) -> None:
     from spotrelay.advice.reasons import order, why_in, why_out, widening
+    from spotrelay.cli.tables import console, draw
 
     _show_need(advice)
     typer.echo(f"\n{order(advice)}\n")
-    for line in _table(advice):
-        typer.echo(line)
+    draw(console(), _table(advice))
     _section("Why", why_in(advice))
     _section("Why not", why_out(advice.outs))
     _section("Pools", widening(advice, RECOMMENDED_TYPES))
@@ -324,16 +331,20 @@ def _show(advice: Advice, notes: Sequence[str]) -> None:
 
 
 def _section(title: str, lines: Iterable[str]) -> None:
-    found = list(lines)
+    from spotrelay.cli.tables import console, draw
+
+    found, out = list(lines), console()
     if not found:
         return
     typer.echo(f"\n{title}" if title else "")
     for line in found:
-        typer.echo(f"  {line}" if title else line)
+        draw(out, f"  {line}" if title else line)
 
 
-def _table(advice: Advice) -> list[str]:
+def _table(advice: Advice) -> Columns:
     """One line for each type; prices and risks where any is known."""
+    from spotrelay.cli.tables import table
+
     unit = next((choice.bound.unit for choice in advice.choices if choice.bound), "tokens/s")
     market, regions = advice.market, advice.question.regions
     several = len(regions) > 1 and market.listed is None
@@ -350,7 +361,7 @@ def _table(advice: Advice) -> list[str]:
         head += ["INTERRUPTED IN 30 d", "SAVES"]
     if several:
         head.append("CHEAPEST IN")
-    rows = []
+    shown = table(head, left=("TYPE", "CHEAPEST IN"), names=2)
     for number, choice in enumerate(advice.choices, 1):
         row = [f"{number}", *_row(choice)]
         if advice.is_priced:
@@ -358,8 +369,8 @@ def _table(advice: Advice) -> list[str]:
             row += [_usd(choice.price.on_demand), _millions(choice.per_usd)]
         if is_advised:
             row += [str(choice.band), f"{choice.band.savings}%"] if choice.band else [UNKNOWN, UNKNOWN]
-        rows.append([*row, choice.region] if several else row)
-    return table(head, rows, right=[0, *range(3, len(head) - several)])
+        shown.add_row(*row, *([choice.region] if several else []))
+    return shown
 
 
 def _row(choice: Choice) -> list[str]:

@@ -19,6 +19,8 @@ def retire(
     """Tell the controller that a service's stack is gone, so that it ends the replicas that are left.
 
     Normally an event says so. Without it nothing is ended, even if the service's document is missing.
+
+    Example: spotrelay retire demo
     """
     from spotrelay.cli import control_plane
 

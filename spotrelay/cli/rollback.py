@@ -31,6 +31,8 @@ def rollback(
     """Go back to the previous version: its replicas are launched first, then the current ones drained.
 
     It asks before. The service file stays as it is: correct it and deploy it, which ends the rollback.
+
+    Example: spotrelay rollback demo
     """
     from spotrelay.cli import control_plane
     from spotrelay.core.rows import Backoff, Changes

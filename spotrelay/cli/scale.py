@@ -46,6 +46,8 @@ def scale(
     """Set another number of replicas than the service file's for a while, or show the number.
 
     Afterwards the service file's number counts again, without a deployment. It asks before it sets none.
+
+    Example: spotrelay scale demo 5 --for 2h
     """
     from spotrelay.cli import control_plane
 

@@ -12,5 +12,7 @@ def schema() -> None:
 
     With it, editors with a YAML language server complete and check service files that begin with
     `# yaml-language-server: $schema=PATH`.
+
+    Example: spotrelay schema
     """
     typer.echo(schema_text(), nl=False)

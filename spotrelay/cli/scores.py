@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import duration
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST = timedelta(days=400)
 """Days are kept for so long."""
@@ -34,8 +31,12 @@ def scores(
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Show each zone's Spot placement score, 1 (unlikely to get Spot) to 10, now and over time."""
+    """Show each zone's Spot placement score, 1 (unlikely to get Spot) to 10, now and over time.
+
+    Example: spotrelay scores demo --since 30d
+    """
     from spotrelay.cli import control_plane
+    from spotrelay.cli.tables import console, draw, room
     from spotrelay.cli.times import period
     from spotrelay.operate.details import zone_scores_of
     from spotrelay.operate.rows import rows
@@ -53,12 +54,14 @@ def scores(
         elif not found:
             typer.echo(why_none(seen))
         else:
-            for one in found:
-                line = one.line(now - look_back, now, SAMPLES)
-                typer.echo(f"{one.zone}  {one.now if one.now is not None else '?':>2}  {line}")
+            out = console()
+            names = [f"{one.zone}  {one.now if one.now is not None else '?':>2}  " for one in found]
+            samples = room(out, max(map(len, names)), SAMPLES)
+            for name_, one in zip(names, found, strict=True):
+                draw(out, f"{name_}{one.line(now - look_back, now, samples)}")
             survey = seen.memory.survey
             if survey and survey.elsewhere:
                 others = sorted(survey.elsewhere.items(), key=lambda one: (-one[1], one[0]))
-                typer.echo(f"elsewhere: {', '.join(f'{place} {score}' for place, score in others)}")
+                draw(out, f"elsewhere: {', '.join(f'{place} {score}' for place, score in others)}")
             age = duration((now - survey.at).total_seconds()) if survey else "an unknown time"
-            typer.echo(f"surveyed {age} ago; a blank is an hour without a survey")
+            draw(out, f"surveyed {age} ago; a blank is an hour without a survey")

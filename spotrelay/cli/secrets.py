@@ -25,6 +25,8 @@ def secrets(
 
     A secret that has its value in the file is written, too. Parameters that get no value stay as they are.
     Replicas read the version that they were deployed with: `spotrelay update` rolls a changed one out.
+
+    Example: spotrelay secrets services/llama3.yaml --secret HF_TOKEN
     """
     import boto3
 

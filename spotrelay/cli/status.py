@@ -53,6 +53,8 @@ def status(
     """Show whether a service is whole, each of its replicas, what was lost and what it costs now.
 
     If a permission is missing, the rest is shown, and the exit code is 3.
+
+    Example: spotrelay status demo --watch
     """
     from spotrelay.cli import control_plane
 

@@ -24,7 +24,10 @@ def ui(
         typer.Argument(help="The service; all of them, if left out.", metavar="NAME", show_default=False),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", help="Where to listen; 0 for any free port.", min=0, max=65535)
+        int,
+        typer.Option(
+            "--port", help="Where to listen; 0 for any free port.", min=0, max=65535, metavar="PORT"
+        ),
     ] = PORT,
     is_browser_left: Annotated[bool, typer.Option("--no-browser", help="Don't open a browser.")] = False,
     region: Region = None,
@@ -35,6 +38,8 @@ def ui(
 
     The page is read-only, and opens on this machine alone, by the address that is printed. It asks AWS only
     while a browser shows it.
+
+    Example: spotrelay ui demo
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.page import server

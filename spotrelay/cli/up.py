@@ -47,6 +47,8 @@ def up(
 
     The control plane and the network are deployed with them if they aren't there, or have changed; other
     services stay as they are. The exit code is 1 if replicas can't be launched, fail, or take too long.
+
+    Example: spotrelay up services/demo.yaml
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller

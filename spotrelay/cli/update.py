@@ -63,6 +63,8 @@ def update(
 
     The file's `on_update` says how a version rolls out. The exit code is 1 if the version is given up, or
     takes too long.
+
+    Example: spotrelay update services/demo.yaml
     """
     from spotrelay.cli import control_plane, deploying
     from spotrelay.cli.telling import Teller

@@ -43,6 +43,8 @@ def validate(
     Problems go to standard error, one line each (file:line:column: field: problem). Warnings are about
     probable mistakes, notices about differences from SkyServe. The exit code is 2 for a problem or a quota
     that is too small, 1 if AWS can't be asked, and 3 without credentials or a permission.
+
+    Example: spotrelay validate services/demo.yaml
     """
     out, err = Console(), Console(stderr=True)
     where = Where(region, profile, endpoint_url)

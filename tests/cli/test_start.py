@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperOption
 from typer.testing import CliRunner
 
 from spotrelay.cli import commands
 from spotrelay.cli.app import app
-from spotrelay.cli.commands import OWN, Commands
+from spotrelay.cli.commands import OWN, PANELS, Commands
+from tests.docs.checks import complaint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +37,6 @@ HEAVY = {
 NOBODY_ASKED = {
     "boto3": "as long as all the rest, and nobody is asked",
     "botocore": "the same",
-    "rich": "the answer is plain text",
 }
 
 WITH_A_SERVICE = """
@@ -89,11 +93,33 @@ def test_every_module_of_a_command_is_in_the_table() -> None:
 
 
 def test_the_help_has_every_command_in_order_the_laboratorys_last() -> None:
-    """With the first line of what each says of itself: for that each is loaded."""
+    """With what each is for, by purpose."""
     said = _runs("--help")
     places = [said.index(f" {name} ") for name in (*OWN, "chaos", "replay")]
     assert places == sorted(places)
     assert "chaos Run the controller in simulated time under every fault" in said
+
+
+def test_the_help_loads_no_command() -> None:
+    """Nor what draws boxes, asks AWS or checks input: who looks for a command waits for none of them."""
+    loaded = _loaded_by("--help")
+    assert _of(loaded, HEAVY | NOBODY_ASKED | {"rich": "its text is plain", "pydantic": "no input"}) == {}
+    assert not {f"spotrelay.cli.{name}" for name in OWN} & set(loaded)
+
+
+@pytest.mark.parametrize("name", list(Commands()))
+def test_a_commands_own_help(name: str) -> None:
+    """It begins with what the list says, has an example that the command takes, and nothing of Python's."""
+    told = inspect.cleandoc(Commands()[name].help or "").split("\n\n")
+    lines = {command: line for panel in PANELS.values() for command, line in panel.items()}
+    assert " ".join(told[0].split()) == lines[name]
+    head, _, example = told[-1].partition("Example: ")
+    assert (head, complaint(tuple(shlex.split(example)))) == ("", None)
+    assert example.startswith(f"spotrelay {name}")
+    assert example in _runs(name, "--help")
+    assert not re.search("<[a-z]", _runs(name, "--help"))
+    options = [one for one in Commands()[name].params if isinstance(one, TyperOption) and not one.is_flag]
+    assert [one.name for one in options if not one.metavar] == []
 
 
 def test_a_slip_is_answered_with_the_nearest_command() -> None:

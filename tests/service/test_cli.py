@@ -92,7 +92,8 @@ def test_python_dash_m_spotrelay_is_the_same_command() -> None:
 def test_a_missing_package_names_the_group_to_install(missing: str) -> None:
     """Without the operator's packages the command says in one line what to run."""
     code = f"import sys; sys.modules[{missing!r}] = None; from spotrelay.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    command = [sys.executable, "-c", code, "validate", "services/demo.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 1
     package = missing.partition(".")[0]
     assert done.stderr == f"spotrelay: {package} is not installed: run `uv sync --group operator`\n"

@@ -49,7 +49,7 @@ def up(
     The control plane and the network are deployed with them if they aren't there, or have changed; other
     services stay as they are. The exit code is 1 if replicas can't be launched, fail, or take too long.
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -57,6 +57,7 @@ def up(
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
+        cdk.must_be_here("up")
         limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         services = deploying.loaded(files, said)

@@ -63,7 +63,7 @@ def update(
     The file's `on_update` says how a version rolls out. The exit code is 1 if the version is given up, or
     takes too long.
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -79,6 +79,7 @@ def update(
         if is_rollback:
             _back(_name(file, said), where, teller, limit, is_confirmed=is_confirmed)
             return
+        cdk.must_be_here("update")
         if file.is_dir():
             raise CommandError(f"{file} is a directory: name one service file")
         services = deploying.loaded([file], said)

@@ -73,8 +73,8 @@ def _check(picture: Path | None) -> None:
         raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
     if find_spec("matplotlib") is None:
         raise CommandError(
-            f"--out {picture}: matplotlib, which draws, isn't installed: a clone has it after make setup; for"
-            " the commands alone, run uv tool install --with matplotlib again, or pipx inject spotrelay matplotlib"
+            f"--out {picture}: matplotlib, which draws, isn't installed: a clone has it after make setup; the"
+            " commands alone by uv tool install --with matplotlib, or pipx inject spotrelay matplotlib"
         )
 
 

@@ -93,10 +93,11 @@ def _says(installed: Path, *arguments: str, **environment: str) -> tuple[int, st
 
 def test_the_wheel_has_all_that_the_package_has_and_nothing_else(wheel: Path) -> None:
     """Data, schema, the page's files and the licence, too; neither the CDK app nor the laboratory."""
-    there = {str(path.relative_to(ROOT)) for path in (ROOT / "spotrelay").rglob("*") if path.is_file()}
+    there = (path for path in (ROOT / "spotrelay").rglob("*") if "__pycache__" not in path.parts)
+    files = {str(path.relative_to(ROOT)) for path in there if path.is_file()}
     with zipfile.ZipFile(wheel) as contents:
         names = {name for name in contents.namelist() if not name.endswith("/")}
-    assert {name for name in names if ".dist-info/" not in name} == {name for name in there if "__pycache__" not in name}
+    assert {name for name in names if ".dist-info/" not in name} == files
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

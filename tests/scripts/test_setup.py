@@ -84,3 +84,23 @@ def test_a_stamp_fits_only_what_it_was_made_from(environment: ModuleType, tmp_pa
     assert environment.is_current(stamp, environment.fingerprint(lock))
     lock.write_text("two", encoding="utf-8")
     assert not environment.is_current(stamp, environment.fingerprint(lock))
+
+
+def test_what_the_machine_lacks_is_said_up_front(
+    environment: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """One line names every command that isn't here, and where all are here there is none."""
+    for name in ("bash", "gzip", "tar"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environment.warn_of_missing()
+    said = capsys.readouterr().out
+    assert said.startswith("set-up: there is no sha256sum and no xargs here. ")
+    assert said.count("\n") == 1
+    for name in ("sha256sum", "xargs"):
+        (tmp_path / name).touch(0o755)
+    environment.warn_of_missing()
+    assert capsys.readouterr().out == ""

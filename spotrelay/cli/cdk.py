@@ -22,6 +22,9 @@ from spotrelay.operate.stack_remedies import remedy
 ROOT = Path(spotrelay.__file__).resolve().parents[1]
 """The working copy, if this is one: a wheel has no CDK app."""
 
+COMMAND = Path(sys.executable).parent / "cdk"
+"""Where set-up puts it."""
+
 LOOK_S = 0.5
 """Between looks at the clock while the CDK says nothing."""
 
@@ -40,22 +43,27 @@ _USAGE = "exited with error 2"
 _NOISE = ("node:", "    at ", "Subprocess", "feature flags", "cdk flags")
 
 
+def must_be_here(command: str) -> None:
+    """Let only a clone that has been set up go on: it has the CDK app, and the CDK.
+
+    Raises:
+        CommandError: this is none.
+    """
+    if not (ROOT / "cdk.json").exists():
+        raise CommandError(
+            "deploying needs a clone of SpotRelay, and this installation has none: in a clone, run make"
+            f" setup, and then .venv/bin/spotrelay {command}"
+        )
+    if not COMMAND.exists():
+        raise CommandError(f"{COMMAND} is missing: run make setup in {ROOT}")
+
+
 class Cdk:
     """The CDK's command line in a working copy, with an account's credentials."""
 
     def __init__(self, region: str, profile: str | None, home: Path, teller: Teller, deadline: float) -> None:
-        """`home`: an empty directory. `deadline`: on the clock of `time.monotonic`, when it is given up.
-
-        Raises:
-            CommandError: there is no working copy, or it hasn't been set up.
-        """
-        self._command = Path(sys.executable).parent / "cdk"
-        if not (ROOT / "cdk.json").exists():
-            raise CommandError(
-                f"{ROOT} has no cdk.json: deploy from a clone of SpotRelay, with its .venv/bin/spotrelay"
-            )
-        if not self._command.exists():
-            raise CommandError(f"{self._command} is missing: run make setup in {ROOT}")
+        """`home`: an empty directory. `deadline`: on the clock of `time.monotonic`, when it is given up."""
+        self._command = COMMAND
         self._profile = profile
         self._region = region
         self._env = environment(os.environ, region, home)

@@ -166,7 +166,6 @@ class Deployer:
         """`scratch`: an empty directory.
 
         Raises:
-            CommandError: there is no working copy that has been set up.
             BotoCoreError, ClientError: there is no region, or there are no credentials.
         """
         session = where.session()

@@ -50,7 +50,7 @@ def up(
 
     Example: spotrelay up services/demo.yaml
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -58,6 +58,7 @@ def up(
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
+        cdk.must_be_here("up")
         limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         services = deploying.loaded(files, said)

@@ -66,7 +66,7 @@ def update(
 
     Example: spotrelay update services/demo.yaml
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -82,6 +82,7 @@ def update(
         if is_rollback:
             _back(_name(file, said), where, teller, limit, is_confirmed=is_confirmed)
             return
+        cdk.must_be_here("update")
         if file.is_dir():
             raise CommandError(f"{file} is a directory: name one service file")
         services = deploying.loaded([file], said)

@@ -48,6 +48,8 @@ def request(
 
     A service whose readiness probe is a chat in the form of OpenAI's API gets a chat; any other gets what its
     probe asks. The exit code is 1 if the answer isn't a 2xx, or is cut.
+
+    Example: spotrelay request llama3 --prompt "Who are you?"
     """
     from spotrelay.cli import control_plane
     from spotrelay.operate.request import Sender, UnansweredError, key_of

@@ -341,12 +341,14 @@ def test_a_loss_is_a_mark() -> None:
 
 
 def test_the_chart_has_each_pool_at_each_time() -> None:
-    """All lines share the times; a price stands until its next change; on-demand is beside it."""
+    """All lines share the times; a price stands until its next change; on-demand takes no room."""
     curve = Curve(POOL, ((NOW - timedelta(hours=40), 0.3), (NOW - timedelta(hours=1), 0.4)), 1.0)
     found = chart(Details(NOW, curves=(curve,)), NOW)
     assert len(found["times"]) == 4
-    assert found["pools"] == [{"name": "us-east-1a/g5.xlarge", "usd": [0.3, 0.3, 0.4, 0.4]}]
-    assert found["on_demand"] == [{"name": "g5.xlarge on demand", "usd": 1.0}]
+    (pool,) = found["pools"]
+    assert (pool["name"], pool["usd"]) == ("us-east-1a/g5.xlarge", [0.3, 0.3, 0.4, 0.4])
+    assert (pool["on_demand_usd"], pool["number_at"]) == (1.0, 0.4)
+    assert found["bounds"] == pytest.approx((0.29, 0.41))
 
 
 def test_a_browser_is_given_a_page_that_leads_to_the_address(tmp_path: Path) -> None:

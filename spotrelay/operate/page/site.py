@@ -23,6 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spotrelay.operate.curves import bounds, spread
 from spotrelay.operate.history import History, history
 from spotrelay.operate.losses import Loss
 from spotrelay.operate.page.picture import last_hour
@@ -53,6 +54,9 @@ SCORE_SAMPLES = 48
 
 MOST_POOLS = 8
 """In the chart of prices, and in its table: the cheapest. More lines than colours can't be told apart."""
+
+NUMBER = 0.07
+"""Of the chart's axis: the height of a line's number, in the size in which page.js writes it."""
 
 FIRST_LOOK_S = 3.0
 """So long a page waits for the first look at what it shows, to come with it."""
@@ -228,15 +232,22 @@ class Site:
 
 
 def chart(details: Details, now: datetime) -> dict[str, Any]:
-    """What uPlot draws: times, and for each pool the price that it had then."""
+    """What uPlot draws: times, for each pool the price that it had then, and where the line's number goes."""
     start, curves = now - PRICES, details.curves[:MOST_POOLS]
     times = sorted({start, now, *(at for curve in curves for at, _ in curve.changes if at > start)})
-    on_demand = {c.pool.instance_type: c.on_demand_usd for c in curves if c.on_demand_usd is not None}
+    least, most = bounds(curves) if curves else (0.0, 1.0)
+    places = spread([curve.now for curve in curves], least, most, NUMBER * (most - least))
     return {
         "times": [at.timestamp() for at in times],
-        "pools": [{"name": str(curve.pool), "usd": [curve.at(at) for at in times]} for curve in curves],
-        "on_demand": [
-            {"name": f"{type_} on demand", "usd": usd_} for type_, usd_ in sorted(on_demand.items())
+        "bounds": [least, most],
+        "pools": [
+            {
+                "name": str(curve.pool),
+                "usd": [curve.at(at) for at in times],
+                "on_demand_usd": curve.on_demand_usd,
+                "number_at": place,
+            }
+            for curve, place in zip(curves, places, strict=True)
         ],
     }
 

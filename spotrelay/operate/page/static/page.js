@@ -5,8 +5,10 @@
   const SOON_MS = 2_000; // until there are any
   const LOST_AFTER = 2; // one answer may be late
   const HEIGHT = 260;
-  // Apart for those who can't tell red from green, too (after Okabe and Ito).
+  // Apart for those who can't tell red from green, too (after Okabe and Ito); without colours, by the dashes.
   const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9a8b00", "#7f7f7f"];
+  const DASHES = [[], [9, 3], [3, 2], [12, 3, 3, 3], [18, 5], [6, 3, 2, 3, 2, 3], [2, 3], [18, 3, 3, 3, 3, 3]];
+  const NUMBER_PX = 12; // each line has its number at its end
   const box = document.getElementById("chart");
   let found = null;
   let plot = null;
@@ -14,21 +16,34 @@
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const shown = (_, value) => (value == null ? "" : value.toFixed(4));
 
+  // On-demand costs several times as much: drawn, it would flatten the lines.
+  const label = (pool, at) => `${at + 1} ${pool.name}` + (pool.on_demand_usd == null ? "" : `, on demand ${shown(null, pool.on_demand_usd)}`);
+
+  function numbered(u) {
+    const size = NUMBER_PX * devicePixelRatio;
+    u.ctx.save();
+    u.ctx.font = `600 ${size}px system-ui, sans-serif`;
+    u.ctx.fillStyle = style("--ink");
+    u.ctx.textAlign = "left";
+    u.ctx.textBaseline = "middle";
+    found.pools.forEach((pool, at) => u.ctx.fillText(at + 1, u.bbox.left + u.bbox.width + size / 4, u.valToPos(pool.number_at, "y", true)));
+    u.ctx.restore();
+  }
+
   function options(width) {
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
     const lines = found.pools.map((pool, at) => ({
-      label: pool.name, stroke: COLORS[at], width: 2, value: shown,
+      label: label(pool, at), stroke: COLORS[at], dash: DASHES[at], width: 2, value: shown,
       paths: uPlot.paths.stepped({ align: 1 }), points: { show: false },
-    }));
-    const levels = found.on_demand.map((level) => ({
-      label: level.name, stroke: style("--quiet"), width: 1, dash: [6, 4], value: shown, points: { show: false },
     }));
     return {
       width, height: HEIGHT,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
-      scales: { y: { range: (_, least, most) => [0, most * 1.1] } },
+      padding: [null, NUMBER_PX + 4, null, null],
+      hooks: { draw: [numbered] },
+      scales: { y: { range: found.bounds } },
       axes: [{ ...axis, values: [[3600, "{HH}:{mm}", "\n{MMM} {D}", null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1]] }, { ...axis, size: 56 }],
-      series: [{ label: "Time", value: "{MMM} {D} {HH}:{mm} UTC" }, ...lines, ...levels],
+      series: [{ label: "Time", value: "{MMM} {D} {HH}:{mm} UTC" }, ...lines],
     };
   }
 
@@ -38,7 +53,7 @@
     plot?.destroy();
     box.style.display = "block";
     const inner = box.clientWidth - 16;
-    const data = [found.times, ...found.pools.map((p) => p.usd), ...found.on_demand.map((d) => found.times.map(() => d.usd))];
+    const data = [found.times, ...found.pools.map((p) => p.usd)];
     plot = new uPlot(options(inner), data, box);
     box.dataset.points = String(found.times.length);
   }

@@ -39,7 +39,7 @@ SOMEBODY = {
 
 def _uv(*arguments: str | Path, **environment: str) -> None:
     done = subprocess.run(
-        [UV, *arguments, "--offline", "--no-config", "--quiet"],
+        [UV, *arguments, "--no-config", "--quiet"],
         capture_output=True,
         text=True,
         check=False,
@@ -52,7 +52,7 @@ def _uv(*arguments: str | Path, **environment: str) -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """It, built with what uv itself brings: without network, and with nothing in its cache."""
     folder = tmp_path_factory.mktemp("wheel")
-    _uv("build", "--wheel", "--cache-dir", folder / "cache", "--out-dir", folder, ROOT)
+    _uv("build", "--wheel", "--offline", "--cache-dir", folder / "cache", "--out-dir", folder, ROOT)
     (found,) = folder.glob("spotrelay-*.whl")
     return found
 
@@ -62,7 +62,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it says that it needs, in the locked versions."""
     folder = tmp_path_factory.mktemp("installed")
     _uv("venv", "--python", sys.executable, folder / "env")
-    # From the cache, where the set-up has put what is locked: an index would be asked by any other way.
+    # The lock has addresses and hashes: what the set-up has left in the cache is taken, and no index is asked.
     _uv(
         *("sync", "--project", ROOT, "--frozen", "--no-default-groups", "--no-install-project"),
         *("--active", "--python", folder / "env" / "bin" / "python"),

@@ -62,7 +62,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it says that it needs, in the locked versions."""
     folder = tmp_path_factory.mktemp("installed")
     _uv("venv", "--python", sys.executable, folder / "env")
-    # The lock has addresses and hashes: what the set-up has left in the cache is taken, and no index is asked.
+    # The lock has addresses and hashes: the cache has what the set-up brought, and no index is asked.
     _uv(
         *("sync", "--project", ROOT, "--frozen", "--no-default-groups", "--no-install-project"),
         *("--active", "--python", folder / "env" / "bin" / "python"),
@@ -102,7 +102,7 @@ def test_the_wheel_has_all_that_the_package_has_and_nothing_else(wheel: Path) ->
 
 
 def test_every_command_is_there_and_the_laboratorys_are_not(installed: Path) -> None:
-    """The help loads each command's module, with nothing beside what the wheel says that it needs."""
+    """The help lists what the wheel has."""
     code, said, errors = _says(installed, "--help")
     assert (code, errors) == (0, "")
     assert not [name for name in OWN if f" {name} " not in said]

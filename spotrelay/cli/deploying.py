@@ -21,12 +21,12 @@ from spotrelay.cli.files import load_all
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
-from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
-from spotrelay.operate.assembly import Assembly
+from spotrelay.operate.assembly import Assembly, Bootstrap
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
 from spotrelay.operate.stack_remedies import way_out
@@ -48,6 +48,9 @@ ENDED_READ = 100
 SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
 """EC2's own, in whose name it encrypts the disks of Spot instances:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
+
+DEFAULT_QUALIFIER = "hnb659fds"
+"""Of what `cdk bootstrap` makes: https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-customizing.html"""
 
 FILTERED = 50
 """Parameters that one DescribeParameters takes."""
@@ -190,7 +193,8 @@ class Deployer:
             CommandError: something speaks against deploying them.
             PortError, BotoCoreError: AWS can't be asked.
         """
-        self._teller.now("cdk synth")
+        others = self._may_deploy()
+        self._teller.now("cdk synth makes the templates")
         directory = self._scratch / "cdk.out"
         said = settings(context, self._services)
         latest = secret_versions(self.clients, self._services)
@@ -206,12 +210,10 @@ class Deployer:
                     f"the settings account and region (cdk.json or --context) say {account}, {region},"
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
-        self._must_be_bootstrapped(assembly)
+        self._must_be_bootstrapped(assembly.bootstrap)
         if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
             self._must_have_spots_role()
-        for name in assembly.stacks:
-            self._must_take_templates(name)
-        self._must_leave_others_alone(assembly)
+        self._must_leave_others_alone(assembly, others)
         return assembly
 
     def deploy(self, assembly: Assembly, parameters: Mapping[str, str] | None = None) -> None:
@@ -263,8 +265,15 @@ class Deployer:
             for name in assembly.shared
         )
 
-    def _must_be_bootstrapped(self, assembly: Assembly) -> None:
-        needed = assembly.bootstrap
+    def _may_deploy(self) -> list[str]:
+        """Ask what would end a deployment anyhow, before the minutes that it takes; all services' stacks."""
+        qualifier = cdk.configured().get("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
+        self._must_be_bootstrapped(Bootstrap(f"/cdk-bootstrap/{qualifier}/version", 1))
+        for name in (CONTROL_PLANE_STACK, NETWORK_STACK, *(SERVICE_STACK + s.name for s in self._services)):
+            self._must_take_templates(name)
+        return self.stacks.named(SERVICE_STACK, are_deployed=True)
+
+    def _must_be_bootstrapped(self, needed: Bootstrap | None) -> None:
         if needed is None:
             return
         with translated():
@@ -305,9 +314,9 @@ class Deployer:
         if stack and (needed := way_out(stack, self.region)):
             raise CommandError(needed, EXIT_FAILED)
 
-    def _must_leave_others_alone(self, assembly: Assembly) -> None:
+    def _must_leave_others_alone(self, assembly: Assembly, deployed_services: Sequence[str]) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}
-        others = [name for name in self.stacks.named(SERVICE_STACK, are_deployed=True) if name not in own]
+        others = [name for name in deployed_services if name not in own]
         for name in assembly.shared:
             deployed = self.stacks.template(name)
             if deployed is None:

@@ -25,6 +25,7 @@ from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.ports import Denied
 from spotrelay.operate import difference
 from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
@@ -192,6 +193,45 @@ def test_a_zone_that_lacks_something_has_a_remedy(tmp_path: Path, words: str) ->
     assert (f"--region {REGION}" in str(failed.value)) is bool(words)
 
 
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("arn:aws:iam::1:user/me", "you may not do cloudformation:Create: docs/deploy.md"),
+        (
+            "arn:aws:sts::1:assumed-role/cdk-hnb659fds-cfn-exec-role-1-us-east-1/AWSCloudFormation",
+            "the CDK's role cdk-hnb659fds-cfn-exec-role-1-us-east-1 may not do cloudformation:Create",
+        ),
+    ],
+)
+def test_a_deployment_that_is_not_allowed_names_who_may_not_do_what(user: str, words: str) -> None:
+    """First, and the CDK's own words come last."""
+    said = f"User: {user} is not authorized to perform: cloudformation:Create on resource: x"
+    assert cdk.refusal(said).startswith(words)
+    assert cdk.refusal("No room") == ""
+
+
+def test_what_ends_a_deployment_anyhow_is_found_before_the_templates_are_made(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synthesis takes twenty seconds: a missing bootstrap or permission needs none of it."""
+
+    def synth(*_: Any) -> None:
+        raise AssertionError("the templates were made")
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
+    with pytest.raises(CommandError, match="has never been bootstrapped"):
+        deployer.synthesized({})
+    region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="6", Type="String")
+
+    def denied(_: str) -> None:
+        raise Denied("no", "AccessDenied")
+
+    monkeypatch.setattr(deployer.stacks, "find", denied)
+    with pytest.raises(Denied):
+        deployer.synthesized({})
+
+
 def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path) -> None:
     """The region is the command's, and with an endpoint of its own the CDK's notes are for once."""
     env = cdk.environment({"AWS_REGION": "eu-west-1"}, REGION, tmp_path)
@@ -259,7 +299,7 @@ def stack(environment: str) -> dict[str, Any]:
         "environment": environment,
         "properties": {
             "templateFile": "template.json",
-            "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/x/version",
+            "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/hnb659fds/version",
             "requiresBootstrapStackVersion": 6,
         },
     }
@@ -297,7 +337,7 @@ def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
 
     monkeypatch.setattr(cdk.Cdk, "synth", synth)
     if bootstrapped:
-        region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value=bootstrapped, Type="String")
+        region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value=bootstrapped, Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     monkeypatch.setattr(deployer.stacks, "named", lambda _, **__: [])
     monkeypatch.setattr(deployer.stacks, "find", lambda _: None)
@@ -323,7 +363,7 @@ def deployer_of_shared(
 
     monkeypatch.setattr(cdk.Cdk, "synth", synth)
     monkeypatch.setattr(deploying, "LOOK_S", 0.0)
-    region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value="6", Type="String")
+    region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="6", Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     cloudformation = deployer.clients.cloudformation
     looks = [*statuses]
@@ -377,7 +417,7 @@ def test_what_the_stacks_warn_of_is_told(
         (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
-    service = SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
+    service = SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})
     assert capsys.readouterr().err == "warning: six NAT gateways\n"
@@ -390,7 +430,9 @@ def test_a_key_needs_spots_own_role(
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
     monkeypatch.setattr(
-        deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=[])]
+        deployer,
+        "_services",
+        [SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=[])],
     )
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)

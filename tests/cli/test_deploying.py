@@ -134,8 +134,65 @@ def test_a_network_that_others_use_does_not_change_in_passing() -> None:
 
 def test_an_address_for_alarms_is_not_lost_by_forgetting_it() -> None:
     """`alarm_email` on the command line of one deployment must be on that of the next."""
-    with pytest.raises(CommandError, match=r"Mail removed.*repeat them with --context"):
+    with pytest.raises(CommandError, match=r"Mail removed.*say them with --context"):
         deploying.refuse_unsafe(CONTROL_PLANE_STACK, {"Resources": MAIL}, {"Resources": {}}, [])
+
+
+def kept(context: dict[str, str], monkeypatch: pytest.MonkeyPatch, **deployed: Any) -> dict[str, str]:
+    """The context that a deployment of `chat` gets, by what stacks keep."""
+    names = {"plane": CONTROL_PLANE_STACK, "network": NETWORK_STACK, "chat": f"{SERVICE_STACK}chat"}
+    found = {names[name]: settings for name, settings in deployed.items()}
+    monkeypatch.setattr(cdk, "configured", dict)
+    deployer: Any = SimpleNamespace(
+        stacks=SimpleNamespace(settings=found.get),
+        _services=[SimpleNamespace(name="chat")],
+        _teller=Teller(),
+    )
+    return deploying.Deployer._with_kept(deployer, context)
+
+
+def test_a_setting_is_kept_until_another_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the control plane, the network and the service itself; said, too, is how one is taken away."""
+    deployed = {
+        "plane": {"alarm_email": "a@b"},
+        "network": {"zones": "us-east-1a,us-east-1b", "nat_gateways": "2"},
+        "chat": {"api_keys": "web"},
+    }
+    found = kept({"alarm_email": "c@d"}, monkeypatch, **deployed)
+    assert found == {
+        "alarm_email": "c@d", "zones": "us-east-1a,us-east-1b", "nat_gateways": "2", "api_keys": "web",
+    }  # fmt: skip
+    assert capsys.readouterr().out == (
+        "kept from the last deployment: api_keys=web, nat_gateways=2, zones=us-east-1a,us-east-1b"
+        " (-c NAME= takes one away)\n"
+    )
+    assert kept({"api_keys": ""}, monkeypatch, chat=deployed["chat"]) == {"api_keys": ""}
+    assert kept({}, monkeypatch) == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_said_counts_where_both_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NAT gateway goes with public addresses, and a VPC of the user's with no zones of ours."""
+    network = {"zones": "us-east-1a,us-east-1b", "nat_gateways": "2"}
+    public = kept({"public_addresses": "true"}, monkeypatch, network=network)
+    assert public == {"zones": network["zones"], "public_addresses": "true"}
+    assert "nat_gateways" in kept({"public_addresses": "false"}, monkeypatch, network=network)
+    given = {"vpc_id": "vpc-1", "subnets": "subnet-1=us-east-1a"}
+    assert kept({}, monkeypatch, network=network, chat=given) == given
+    assert kept({"vpc_id": ""}, monkeypatch, network=network, chat=given) == {**network, "vpc_id": ""}
+
+
+def test_services_with_other_settings_are_not_deployed_together() -> None:
+    """One deployment has one value for all; what is said now, and a service that is new, don't matter."""
+    own = {"a": {"api_keys": "web"}, "b": {}, "new": None}
+    with pytest.raises(
+        CommandError, match=r"a with api_keys=web, b with api_keys=\. Deploy them one at a time"
+    ):
+        deploying.together(own, [])
+    deploying.together(own, ["api_keys"])
+    assert deploying.together({"a": own["a"], "new": None}, []) == {"api_keys": "web"}
 
 
 def test_what_a_service_would_lose_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,6 +486,7 @@ def test_a_key_needs_spots_own_role(
     """Before the account's first Spot request there is none, and nobody can let it use the key."""
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
+    monkeypatch.setattr(deployer.stacks, "settings", lambda _: None)
     monkeypatch.setattr(
         deployer,
         "_services",

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import spotrelay
-from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
+from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.telling import Teller
+from spotrelay.operate.permissions import action_in
 from spotrelay.operate.stack_remedies import remedy
 
 ROOT = Path(spotrelay.__file__).resolve().parents[1]
@@ -111,6 +112,8 @@ class Cdk:
         ]
         if self._run(arguments, told):
             words = why(lines)
+            if refused := refusal(words):
+                raise CommandError(f"{refused}. The CDK says: {words}", EXIT_NO_ACCESS)
             what_to_do = remedy(words, self._region)
             raise CommandError(
                 "\n".join(filter(None, (f"cdk deploy failed: {words}", what_to_do))), EXIT_FAILED
@@ -190,6 +193,17 @@ def environment(of: Mapping[str, str], region: str, home: Path) -> dict[str, str
         # The CDK notes which account a key belongs to, for good: elsewhere it may belong to another.
         env["CDK_HOME"] = str(home)
     return env
+
+
+def refusal(words: str) -> str:
+    """Who may not do what, where a deployment failed for that; empty where it failed for something else."""
+    action = action_in(words)
+    if action is None:
+        return ""
+    role = re.search(r"assumed-role/(cdk-[^/]+)/", words)
+    if role:
+        return f"the CDK's role {role[1]} may not do {action}: allow it, or run .venv/bin/cdk bootstrap again"
+    return f"you may not do {action}: docs/deploy.md, Who may deploy, lists what a deployment needs"
 
 
 def why(lines: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +79,7 @@ def _request(usual: Request, method: str, path: str, body: str) -> Request:
 
 def events(
     seen: ServiceSnapshot, request: Request, key: str = "", via: str | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """Send it once. First come status and replica, then each piece of text, then the sum.
 
     Times are seconds since it was sent; `problem` is None if the answer is whole. `via`: see `Sender`.

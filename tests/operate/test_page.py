@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,12 +16,15 @@ from spotrelay.cli.ui import forward
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ReadinessProbe
 from spotrelay.operate.curves import Curve
 from spotrelay.operate.page import poller as page_poller
 from spotrelay.operate.page.picture import MOST_ROWS, last_hour
 from spotrelay.operate.page.poller import Details, Poller
 from spotrelay.operate.page.site import Site, chart
 from spotrelay.operate.snapshot import Part, ServiceSnapshot
+from tests.cli.test_request import CHAT, Server, answering
+from tests.examples import demo_spec
 from tests.operate.replicas import POOL, START, replica
 
 NOW = START + timedelta(minutes=10)
@@ -95,15 +99,18 @@ class Desk:
         """Some time later."""
         self.at += timedelta(seconds=seconds)
 
-    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765", **more: Any) -> Answer:
         """What the application answers to somebody who knows the address."""
-        return self.ask_at(self.at_token + path, method, host)
+        return self.ask_at(self.at_token + path, method, host, **more)
 
-    def ask_at(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+    def ask_at(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765", **more: Any) -> Answer:
         """What it answers at exactly this path."""
-        return asyncio.run(self._ask(path, method, host))
+        return asyncio.run(self._ask(path, method, host, **more))
 
-    async def _ask(self, path: str, method: str, host: str) -> Answer:
+    async def _ask(
+        self, path: str, method: str, host: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        told = {"host": host, **(headers or {})}
         scope: dict[str, Any] = {
             "type": "http",
             "http_version": "1.1",
@@ -113,10 +120,10 @@ class Desk:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(b"host", host.encode())],
+            "headers": [(name.encode(), value.encode()) for name, value in told.items()],
         }
         sent: list[Any] = []
-        request = iter([{"type": "http.request", "body": b"", "more_body": False}])
+        request = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive() -> Any:
             found = next(request, None)
@@ -194,6 +201,102 @@ def test_no_two_pages_have_one_address() -> None:
 def test_the_page_is_read_only(path: str, method: str) -> None:
     """Nothing but GET and HEAD is answered."""
     assert shown(FakeSource()).ask(path, method).status == 405
+
+
+OWN = {"origin": "http://127.0.0.1:8765", "content-type": "application/json"}
+
+
+def tried(server: Server, probe: ReadinessProbe | None = CHAT) -> Desk:
+    """A page of a service that answers at this server."""
+    spec = replace(demo_spec("chat"), readiness_probe=probe, address=server.address)
+    return shown(FakeSource(replace(snapshot(READY), spec=spec)))
+
+
+def send(desk: Desk, said: object, headers: Mapping[str, str] = OWN, **more: Any) -> Answer:
+    """Try the service with this form."""
+    body = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return desk.ask("/services/chat/try", "POST", headers=headers, body=body, **more)
+
+
+def test_a_trial_streams_what_the_service_answers() -> None:
+    """A line of JSON for each piece; the service gets the prompt, and the page's form says where it goes."""
+    with answering() as server:
+        desk = tried(server)
+        answer = send(desk, {"prompt": "Hello", "key": "k3y"})
+        form = desk.ask("/services/chat").text.split('id="try"')[1].split("</section>")[0]
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert (answer.status, lines[0]["status"]) == (200, 200)
+    assert [line["text"] for line in lines[1:-1]] == ["Still ", "here, naïve."]
+    assert lines[-1]["problem"] is None
+    (sent,) = server.seen
+    assert json.loads(sent[3])["messages"] == [{"role": "user", "content": "Hello"}]
+    assert f"{server.address}/v1/chat/completions" in form
+    assert 'name="prompt"' in form
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {**OWN, "origin": "http://evil.example"},
+        {**OWN, "origin": "http://127.0.0.1:9999"},
+        {**OWN, "origin": "null"},
+        {**OWN, "sec-fetch-site": "same-site"},
+        {**OWN, "content-type": "text/plain"},
+        {"content-type": "application/json"},
+        {},
+    ],
+)
+def test_a_foreign_page_can_send_no_request(headers: Mapping[str, str]) -> None:
+    """Not even one that knew the token: nothing reaches the service."""
+    with answering() as server:
+        assert send(tried(server), {"prompt": "Hello"}, headers).status == 403
+    assert server.seen == []
+
+
+def test_who_does_not_know_the_address_can_send_none() -> None:
+    """Neither by another token nor by another name of this machine."""
+    with answering() as server:
+        desk = tried(server)
+        for path, host, status in (
+            ("/x/services/chat/try", "127.0.0.1:8765", 403),
+            (f"{desk.at_token}/services/chat/try", "evil.example", 400),
+        ):
+            own = {**OWN, "origin": f"http://{host}"}
+            assert desk.ask_at(path, "POST", host, headers=own, body=b'{"prompt": "a"}').status == status
+    assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"", 400), (b"[]", 400), (b"3", 400), (b"{", 400), (b"\xff", 400), ({}, 400), ({"prompt": 3}, 400),
+        ({"prompt": "x" * 70_000}, 400), (b"x" * 200_000, 413),
+    ],
+)  # fmt: skip
+def test_what_is_no_form_is_refused_in_words(said: object, status: int) -> None:
+    """Whatever a script makes of it."""
+    with answering() as server:
+        answer = send(tried(server), said)
+    assert answer.status == status
+    assert json.loads(answer.text)["problem"]
+    assert server.seen == []
+
+
+def test_a_form_names_no_address() -> None:
+    """Only the path is taken, and it can't lead to another host."""
+    with answering() as server:
+        desk = tried(server, None)
+        for path in ("@evil.example/", "//evil.example/", "http://evil.example/"):
+            assert send(desk, {"method": "GET", "path": path}).status == 400
+        assert send(desk, {"method": "GET", "path": "/x", "address": "http://evil.example"}).status == 200
+    assert [(seen[0], seen[1]) for seen in server.seen] == [("GET", "/x")]
+
+
+def test_a_service_whose_address_is_unknown_has_no_form() -> None:
+    """Behind a load balancer of the user's: a request might be somebody else's."""
+    desk = shown(FakeSource(replace(snapshot(READY), spec=demo_spec("chat"))))
+    assert "Its address isn't known here" in desk.ask("/services/chat").text
+    assert send(desk, {"prompt": "Hello"}).status == 409
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices", "/nowhere"])

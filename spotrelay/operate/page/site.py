@@ -1,11 +1,16 @@
-"""The page as an ASGI application. It answers GET only, to browsers of this machine that know its address
-only, and runs no inline script."""
+"""The page as an ASGI application, for browsers of this machine that know its address.
+
+It runs no inline script, and answers GET, and one POST: a trial, from this very page. Nothing writes to AWS.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,15 +23,24 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spotrelay.operate import trial
 from spotrelay.operate.history import History, history
 from spotrelay.operate.losses import Loss
 from spotrelay.operate.page.picture import last_hour
 from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen
+from spotrelay.operate.request import Entrance, of_probe
 from spotrelay.operate.scores import why_none
 from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
@@ -61,6 +75,13 @@ POLL_S = 0.05
 
 OLD_S = 10.0
 """Data older than this is called so: some looks failed, or take long."""
+
+
+MOST_TRIALS = 4
+"""At a time: more would be load. Each of these costs a replica's time."""
+
+MOST_FORM = 2 * trial.MOST_SENT
+"""Bytes: JSON doubles quotes and new lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +149,7 @@ class Site:
         only: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         first_look_s: float = FIRST_LOOK_S,
+        via: Callable[[Entrance], str | None] = lambda _: None,
     ) -> None:
         self.token = secrets.token_urlsafe()
         """What each address begins with. Other users of the machine can reach the port, and don't know it."""
@@ -136,6 +158,8 @@ class Site:
         self._only = only
         self._now = now
         self._first_look_s = first_look_s
+        self._via = via
+        self._trials = threading.BoundedSemaphore(MOST_TRIALS)
         self._templates = Environment(
             loader=PackageLoader("spotrelay.operate.page"), autoescape=True, undefined=StrictUndefined
         )
@@ -147,6 +171,7 @@ class Site:
             "price_of": price_of,
             "successor_of": successor_of,
             "why_none": why_none,
+            "of_probe": of_probe,
         }
         self._templates.globals |= {
             "PRICES": PRICES,
@@ -165,6 +190,8 @@ class Site:
                 Route("/services/{name}/now", self._now_fragment),
                 Route("/services/{name}/details", self._details_fragment),
                 Route("/services/{name}/prices", self._prices),
+                Route("/services/{name}/try", self._try_fragment),
+                Route("/services/{name}/try", self._try, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
             middleware=[
@@ -198,6 +225,43 @@ class Site:
         seen = self._poller.fleet(name).services.get(name, Seen())
         now = self._now()
         return JSONResponse(chart(seen.details, now) if seen.details else None)
+
+    async def _try_fragment(self, request: Request) -> Response:
+        return self._html("service-try.html", **self._of_service(request))
+
+    async def _try(self, request: Request) -> Response:
+        if not _is_of_this_page(request):
+            return _refused(403, "this isn't the page's own form")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_FORM:
+                return _refused(413, "that is too much to send")
+        seen = self._poller.fleet(request.path_params["name"]).services.get(request.path_params["name"])
+        snapshot = seen and seen.snapshot
+        if not snapshot or not snapshot.spec or not snapshot.address:
+            return _refused(409, "the service's address isn't known")
+        try:
+            form = json.loads(body)
+            asked = trial.asked(snapshot.spec, form)
+        except trial.BadTrialError as error:
+            return _refused(400, str(error))
+        except (ValueError, AttributeError, RecursionError):
+            return _refused(400, "not a trial's form")
+        via = self._via(Entrance.at(snapshot.address))
+        events = self._one_of_few(trial.events(snapshot, asked, form.get("key", ""), via))
+        return StreamingResponse(_lines(events), media_type="application/x-ndjson")
+
+    def _one_of_few(
+        self, events: Generator[dict[str, Any], None, None]
+    ) -> Generator[dict[str, Any], None, None]:
+        if not self._trials.acquire(blocking=False):
+            yield {"pieces": 0, "problem": f"{MOST_TRIALS} requests are under way: stop one of them"}
+            return
+        try:
+            yield from events
+        finally:
+            self._trials.release()
 
     async def _first_look(self, name: str | None) -> None:
         for _ in range(round(self._first_look_s / POLL_S)):
@@ -239,6 +303,45 @@ def chart(details: Details, now: datetime) -> dict[str, Any]:
             {"name": f"{type_} on demand", "usd": usd_} for type_, usd_ in sorted(on_demand.items())
         ],
     }
+
+
+def _is_of_this_page(request: Request) -> bool:
+    """Whether a script of this page sent it: a browser says whose page a script is of.
+
+    `Host` and the address's token are checked before.
+    """
+    headers = request.headers
+    return (
+        headers.get("origin") == f"http://{headers.get('host')}"
+        and headers.get("sec-fetch-site", "same-origin") == "same-origin"
+        and headers.get("content-type") == "application/json"
+    )
+
+
+def _refused(status: int, problem: str) -> JSONResponse:
+    return JSONResponse({"problem": problem}, status)
+
+
+async def _lines(events: Generator[dict[str, Any], None, None]) -> AsyncIterator[str]:
+    """Each event as a line of JSON. A thread waits for them, which Ctrl-C doesn't wait for."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Queue[dict[str, Any] | None]()
+    is_over = threading.Event()
+
+    def wait() -> None:
+        with suppress(RuntimeError), closing(events):  # the loop has ended
+            for event in events:
+                if is_over.is_set():
+                    break
+                loop.call_soon_threadsafe(told.put_nowait, event)
+            loop.call_soon_threadsafe(told.put_nowait, None)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        while (event := await told.get()) is not None:
+            yield json.dumps(event) + "\n"
+    finally:
+        is_over.set()
 
 
 class _Headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,17 +13,20 @@ from typing import Any
 
 import pytest
 
+from spotrelay.aws.requests import Minute
 from spotrelay.cli.ui import forward
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.operate.curves import Curve
 from spotrelay.operate.page import poller as page_poller
+from spotrelay.operate.page.graphs import graphs
 from spotrelay.operate.page.picture import MOST_ROWS, last_hour
 from spotrelay.operate.page.poller import Details, Poller
-from spotrelay.operate.page.site import Site, chart
-from spotrelay.operate.snapshot import Part, ServiceSnapshot
+from spotrelay.operate.page.site import Site, chart, sums
+from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+from spotrelay.operate.status import status
 from tests.cli.test_request import CHAT, Server, answering
 from tests.examples import demo_spec
 from tests.operate.replicas import POOL, START, replica
@@ -51,6 +55,8 @@ class FakeSource:
     looks: int = 0
     named: int = 0
     asked: int = 0
+    counted: int = 0
+    minutes: tuple[Minute, ...] = ()
     earlier: list[ServiceSnapshot | None] = field(default_factory=list)
 
     def names(self) -> Collection[str]:
@@ -71,6 +77,12 @@ class FakeSource:
         self.asked += 1
         self._fail()
         return Details(now, curves=self.curves)
+
+    def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
+        """See `Source`."""
+        self.counted += 1
+        self._fail()
+        return self.minutes
 
     def _fail(self) -> None:
         if self.fails:
@@ -351,6 +363,107 @@ def test_rows_that_cannot_be_read_leave_those_that_were() -> None:
     text = desk.ask("/services/chat/now").text
     assert "missing dynamodb:Query" in text
     assert 'id="replica-2"' in text
+
+
+def lines(text: str) -> str:
+    """The words of a page, without its tags."""
+    return " ".join(re.sub("<[^>]*>", " ", text).split())
+
+
+def test_what_clients_met_is_beside_the_timeline() -> None:
+    """Requests, errors and latency of the last hour, by the minute, in words and as bars; errors in red."""
+    at = NOW - timedelta(minutes=3)
+    minutes = (Minute(at - timedelta(minutes=1), 120, 2, 0.2, 1.5), Minute(at, 1500, 0, 0.2, 0.5, 7.0))
+    source = FakeSource(replace(snapshot(READY), spec=demo_spec("chat")), minutes=minutes)
+    text = shown(source).ask("/services/chat/now").text
+    words = lines(text)
+    assert f"Requests a minute: 1,500 at {at:%H:%M}, 1,500 at most" in words
+    assert f"Answers of 5xx a minute: 0 at {at:%H:%M}, 2 at most" in words
+    assert f"Until 99 % of answers began: 0.5 s at {at:%H:%M}, 1.5 s at most" in words
+    assert f"Requests that replicas have: 7 at {at:%H:%M}, 7 at most" in words
+    assert text.count('<figure class="bad">') == 1
+    drawn = next(graphs(minutes, NOW)).svg
+    assert 'x="57.00" y="0.00" width="0.80" height="24.00"' in drawn
+
+
+def test_a_service_without_requests_has_none_in_words() -> None:
+    """Nothing is drawn, and nothing fails; where nobody counts, it is said so."""
+    assert [one.words for one in graphs((), NOW)] == ["none"] * 3
+    assert "Nobody counts them" in shown(FakeSource()).ask("/services/chat").text
+
+
+def test_what_clients_met_is_asked_for_every_minute_and_stays_if_it_cannot_be() -> None:
+    """However often the page is shown; a failure is told, with what was known before."""
+    minutes = (Minute(NOW - timedelta(minutes=3), 120, 0),)
+    source = FakeSource(replace(snapshot(READY), spec=demo_spec("chat")), minutes=minutes)
+    desk = shown(source)
+    for _ in range(29):
+        desk.after(2)
+        desk.ask("/services/chat")
+        desk.poller.ask()
+    assert source.counted == 1
+    desk.after(2)
+    desk.ask("/services/chat")
+    source.fails = True
+    desk.poller.ask()
+    assert source.counted == 2
+    words = lines(desk.ask("/services/chat/now").text)
+    assert "Not read: no answer from DynamoDB" in words
+    assert "120 at" in words
+
+
+def test_a_roll_out_shows_how_far_it_is() -> None:
+    """Which version replaces which, and how many are new; without one there is no line."""
+    spec = replace(demo_spec("chat"), version=2, on_update=OnUpdate.ROLLING)
+    new = replace(READY, id=3, version=2)
+    text = lines(shown(FakeSource(replace(snapshot(READY, new), spec=spec))).ask("/services/chat").text)
+    assert "Roll-out v1→v2: 1/3 new, 0 failed, 1 to go" in text
+    done = replace(snapshot(new), spec=spec)
+    assert "Roll-out" not in shown(FakeSource(done)).ask("/services/chat").text
+
+
+def test_a_replica_has_a_page_of_what_explain_says() -> None:
+    """Its story, its states, its log's command and its instance in AWS's console; the tables lead there."""
+    one = replace(READY, instance_id="i-0123456789abcdef0", replaces=1)
+    desk = shown(FakeSource(replace(snapshot(one), spec=demo_spec("chat"))))
+    assert f'href="{desk.at_token}/services/chat/replicas/2"' in desk.ask("/services/chat").text
+    for path in ("/services/chat/replicas/2", "/services/chat/replicas/2/now"):
+        text = desk.ask(path).text
+        assert "why it exists it replaces replica 1" in lines(text)
+        assert "spotrelay logs chat 2" in text
+        assert (
+            "https://us-east-1.console.aws.amazon.com/ec2/home?region=us-east-1"
+            "#InstanceDetails:instanceId=i-0123456789abcdef0"
+        ) in text
+        assert "unknown: EC2" not in text, "what it cost isn't asked for here"
+    assert "Nothing is known of it" in desk.ask("/services/chat/replicas/9").text
+    assert desk.ask("/services/chat/replicas/x").status == 404
+
+
+def test_alarms_that_ring_say_what_to_do() -> None:
+    """In red, each with its description: the command to run, what it means, its section of the runbook."""
+    alarm = Alarm("NotWhole", AlarmState.ALARM, NOW, "Run `spotrelay status chat`. See docs/operations.md")
+    calm = Alarm("Elb5xx", AlarmState.OK, NOW, "Run nothing")
+    desk = shown(FakeSource(replace(snapshot(READY), alarms=(alarm, calm))))
+    for path in ("/", "/services/chat"):
+        text = desk.ask(path).text
+        assert 'class="ringing">NotWhole<' in text
+        assert "NotWhole since 00:10:00. Run `spotrelay status chat`" in lines(text)
+        assert "Run nothing" not in text
+
+
+def test_the_fleet_has_sums() -> None:
+    """Over all services, and none while nothing is known; what isn't known of one isn't known of all."""
+    seen = replace(snapshot(READY), spec=demo_spec("chat"))
+    desk = shown(FakeSource(seen))
+    assert "Services 1 Not whole 1 Ready 1/3 On demand 0 USD/h 0.00 Lost in 24 h 0 Alarms 0" in lines(
+        desk.ask("/").text
+    )
+    assert "Not whole" not in lines(Desk(FakeSource()).ask("/").text)
+    blind = status(replace(seen, missing={Part.ALARMS: "missing cloudwatch:DescribeAlarms"}))
+    found = sums([status(seen), blind])
+    assert found
+    assert (found.services, found.ready, found.desired, found.alarms) == (2, 2, 6, None)
 
 
 def test_many_browsers_cause_no_more_questions() -> None:

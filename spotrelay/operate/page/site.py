@@ -9,9 +9,9 @@ import asyncio
 import json
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,20 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spotrelay.core.replica import Replica
+from spotrelay.core.slots import host
+from spotrelay.core.spec import OnUpdate
 from spotrelay.operate import trial
+from spotrelay.operate.explain import explain
 from spotrelay.operate.history import History, history
 from spotrelay.operate.losses import Loss
+from spotrelay.operate.page.graphs import graphs
 from spotrelay.operate.page.picture import last_hour
-from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen
+from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen, Served
 from spotrelay.operate.request import Entrance, of_probe
+from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.scores import why_none
-from spotrelay.operate.snapshot import ServiceSnapshot
+from spotrelay.operate.snapshot import Alarm, AlarmState, ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
 from spotrelay.operate.timeline import NARROW, WIDE, Layout
 from spotrelay.operate.words import clock, duration, percent, price_of, successor_of, usd
@@ -95,6 +101,7 @@ class ServiceView:
     """The drawing of the last hour, for a screen; then for a phone that is held upright."""
     narrow_timeline: Markup | None = None
     details: Details | None = None
+    served: Served | None = None
     snapshot: ServiceSnapshot | None = None
     problem: str | None = None
     age_s: float = 0.0
@@ -109,11 +116,59 @@ class ServiceView:
         """How the judgement looks."""
         return "unknown" if self.status is None or self.is_old else self.status.tone
 
+    @property
+    def ringing(self) -> tuple[Alarm, ...]:
+        """The alarms that ring. What each says begins with a command to run, and names its section."""
+        alarms = self.snapshot.alarms if self.snapshot else ()
+        return tuple(alarm for alarm in alarms if alarm.state is AlarmState.ALARM)
+
+    @property
+    def rollout(self) -> Progress | None:
+        """How far a roll-out is; None: none is under way."""
+        seen = self.snapshot
+        if seen is None or seen.spec is None or seen.spec.on_update is OnUpdate.KEEP:
+            return None
+        found = progress(seen, seen.within(RECENT))
+        return found if found and found.before else None
+
     def felt(self, loss: Loss) -> int | None:
         """Answers of 5xx that it cost; None until they were counted after its end."""
         if self.history is None or self.details is None or self.details.at < (loss.whole_at or loss.at):
             return None
         return self.history.felt(loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of all services of which something is known."""
+
+    services: int
+    not_whole: int
+    ready: int
+    desired: int
+    on_demand: int
+    usd_per_hour: float | None
+    """None: a price isn't known."""
+    lost: int
+    alarms: int | None
+    """Those that ring; None: some couldn't be read."""
+
+
+def sums(found: Sequence[Status]) -> Sums | None:
+    """None: nothing is known of any."""
+    if not found:
+        return None
+    usd_, ringing = [one.usd_per_hour for one in found], [one.alarms for one in found]
+    return Sums(
+        services=len(found),
+        not_whole=sum(not one.is_whole for one in found),
+        ready=sum(one.ready for one in found),
+        desired=sum(one.desired or 0 for one in found),
+        on_demand=sum(one.on_demand for one in found),
+        usd_per_hour=None if None in usd_ else sum(each or 0.0 for each in usd_),
+        lost=sum(one.lost for one in found),
+        alarms=None if None in ringing else sum(len(each or ()) for each in ringing),
+    )
 
 
 def view(name: str, seen: Seen, now: datetime, *, whole: bool = True) -> ServiceView:
@@ -129,6 +184,7 @@ def view(name: str, seen: Seen, now: datetime, *, whole: bool = True) -> Service
         _drawn(snapshot, WIDE) if whole else None,
         _drawn(snapshot, NARROW) if whole else None,
         seen.details,
+        seen.served,
         snapshot,
         seen.problem,
         max((now - snapshot.at).total_seconds(), 0.0),
@@ -172,6 +228,9 @@ class Site:
             "successor_of": successor_of,
             "why_none": why_none,
             "of_probe": of_probe,
+            "graphs": graphs,
+            "host": host,
+            "instance_link": instance_link,
         }
         self._templates.globals |= {
             "PRICES": PRICES,
@@ -190,6 +249,8 @@ class Site:
                 Route("/services/{name}/now", self._now_fragment),
                 Route("/services/{name}/details", self._details_fragment),
                 Route("/services/{name}/prices", self._prices),
+                Route("/services/{name}/replicas/{id:int}", self._replica),
+                Route("/services/{name}/replicas/{id:int}/now", self._replica_fragment),
                 Route("/services/{name}/try", self._try_fragment),
                 Route("/services/{name}/try", self._try, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
@@ -225,6 +286,29 @@ class Site:
         seen = self._poller.fleet(name).services.get(name, Seen())
         now = self._now()
         return JSONResponse(chart(seen.details, now) if seen.details else None)
+
+    async def _replica(self, request: Request) -> Response:
+        await self._first_look(request.path_params["name"])
+        return self._html("replica.html", **self._of_replica(request))
+
+    async def _replica_fragment(self, request: Request) -> Response:
+        return self._html("replica-now.html", **self._of_replica(request))
+
+    def _of_replica(self, request: Request) -> dict[str, Any]:
+        name, id_ = request.path_params["name"], request.path_params["id"]
+        fleet = self._poller.fleet(name)
+        found = view(name, fleet.services.get(name, Seen()), self._now(), whole=False)
+        seen = found.snapshot
+        story = explain(seen, id_, None) if seen else None
+        # What it cost takes the prices of all its time: the command asks for them.
+        lines = tuple(line for line in story.lines if not line[0].startswith("cost")) if story else ()
+        return {
+            **self._common(fleet),
+            "view": found,
+            "id": id_,
+            "replica": seen.replicas.get(id_) if seen else None,
+            "story": story and replace(story, lines=lines),
+        }
 
     async def _try_fragment(self, request: Request) -> Response:
         return self._html("service-try.html", **self._of_service(request))
@@ -277,7 +361,8 @@ class Site:
     def _of_fleet(self) -> dict[str, Any]:
         fleet = self._poller.fleet()
         views = [view(n, fleet.services.get(n, Seen()), self._now(), whole=False) for n in fleet.names or ()]
-        return {**self._common(fleet), "views": views}
+        found = [one.status for one in views if one.status]
+        return {**self._common(fleet), "views": views, "sums": sums(found)}
 
     def _of_service(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
@@ -342,6 +427,14 @@ async def _lines(events: Generator[dict[str, Any], None, None]) -> AsyncIterator
             yield json.dumps(event) + "\n"
     finally:
         is_over.set()
+
+
+def instance_link(replica: Replica, region: str) -> str:
+    """The instance's page in AWS's console."""
+    id_ = host(replica.instance_id or "")
+    return (
+        f"https://{region}.console.aws.amazon.com/ec2/home?region={region}#InstanceDetails:instanceId={id_}"
+    )
 
 
 class _Headers:

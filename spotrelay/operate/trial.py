@@ -37,6 +37,10 @@ MOST_SENT = 64 * 1024
 """Bytes of a request: a long prompt."""
 
 
+SHORTEST_S = 0.1
+"""Pieces that come within less than this came in one packet: that is no speed."""
+
+
 class BadTrialError(ValueError):
     """What should be sent can't be: one line that says why."""
 
@@ -128,7 +132,7 @@ def _end(times: list[float], after_s: float, problem: str | None) -> dict[str, A
     return {
         "pieces": len(times),
         "first_s": times[0] if times else None,
-        "per_s": (len(times) - 1) / took_s if took_s > 0 else None,
+        "per_s": (len(times) - 1) / took_s if took_s >= SHORTEST_S else None,
         "after_s": after_s,
         "problem": problem,
     }

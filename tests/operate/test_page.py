@@ -105,7 +105,7 @@ class Desk:
 
     def use(self, site: Site) -> None:
         """Ask this one from now on."""
-        self.at_token, self._app = f"/{site.token}", site.app()
+        self.at_token, self.app = f"/{site.token}", site.app()
 
     def after(self, seconds: float) -> None:
         """Some time later."""
@@ -146,7 +146,7 @@ class Desk:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
         body = b"".join(m.get("body", b"") for m in sent[1:])
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], headers, body.decode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ LONGEST_SILENCE_S = 4_060.0
 """The longest idle time-out that a load balancer can have, 4,000 s, and a minute: it answers 504 itself.
 https://docs.aws.amazon.com/elasticloadbalancing/latest/application/edit-load-balancer-attributes.html"""
 
+REPLICA_HEADER = "x-replica"
+
 PIECE = 1 << 16
 """Bytes that are read at once, at most."""
 
@@ -45,6 +48,9 @@ ERROR_SHOWN = 2_000
 
 INTERNAL = "internal-"
 """How the name of a load balancer without public addresses begins."""
+
+OF_BALANCERS = (".elb.amazonaws.com", ".elb.amazonaws.com.cn")
+"""How the names of load balancers end."""
 
 NOT_FROM_HERE = (
     "its load balancer is internal, and this machine has no way to it: docs/networking.md, Reaching an"
@@ -59,7 +65,7 @@ class Entrance:
     address: str
     """With its scheme: the load balancer's own name, or the domain that the certificate is for."""
     endpoint: str
-    """The load balancer's own name."""
+    """The load balancer's own name; empty: nobody here knows it."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Each API key's name, and the ARN of the secret that holds it; none: no key is asked for."""
 
@@ -71,6 +77,12 @@ class Entrance:
             return None
         keys = {k.removeprefix(_KEY): arn for k, arn in outputs.items() if k.startswith(_KEY)}
         return cls(address, endpoint, keys)
+
+    @classmethod
+    def at(cls, address: str) -> Entrance:
+        """By the address alone, which the service's document has: behind a domain it hides the endpoint."""
+        name = urlsplit(address).hostname or ""
+        return cls(address, name if name.endswith(OF_BALANCERS) else "")
 
     @property
     def is_internal(self) -> bool:
@@ -167,7 +179,8 @@ def _is_key(header: str) -> bool:
 
 def _base(entrance: Entrance, via: str | None) -> tuple[str, dict[str, str]]:
     """What a path is put behind, and the header that says whom the request is for."""
-    return (via.rstrip("/"), {"Host": entrance.endpoint}) if via else (entrance.address, {})
+    host = entrance.endpoint or urlsplit(entrance.address).netloc
+    return (via.rstrip("/"), {"Host": host}) if via else (entrance.address, {})
 
 
 def key_of(clients: Clients, entrance: Entrance) -> str | None:
@@ -182,6 +195,21 @@ def key_of(clients: Clients, entrance: Entrance) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of an answer; what is beyond is left."""
+
+    silence_s: float = LONGEST_SILENCE_S
+    """Until it begins, and between two parts of it."""
+    longest_s: float = math.inf
+    """From when the request was sent."""
+    size: float = math.inf
+    """Bytes."""
+
+
+UNBOUNDED = Bounds()
+
+
 class UnansweredError(Exception):
     """No answer came: why, and what to do."""
 
@@ -193,13 +221,18 @@ _READABLE = ("text/", "application/json", "application/problem+json", "applicati
 class Exchange:
     """A request that is being answered. Its times, in seconds, count from when it was sent."""
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, request: Request, started: float) -> None:
+    def __init__(
+        self, response: urllib3.BaseHTTPResponse, request: Request, started: float, bounds: Bounds = UNBOUNDED
+    ) -> None:
         self._response = response
+        self._bounds = bounds
         self._request = request
         self._started = started
         self.status = response.status
         self.reason = response.reason or ""
         self.content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        self.replica = response.headers.get(REPLICA_HEADER)
+        """Who answered, where the server says so. Elastic Load Balancing doesn't."""
         self.first_byte_s: float | None = None
         """None before any of the body has come."""
         self.total_s = 0.0
@@ -229,14 +262,27 @@ class Exchange:
         if self.first_byte_s is None:  # there is no body
             self.first_byte_s = self.total_s
 
+    def close(self) -> None:
+        """Read no more of it."""
+        self._response.close()
+
     def _body(self) -> Iterator[bytes]:
+        size = 0
         try:
             while piece := self._response.read1(PIECE):
+                after_s = time.monotonic() - self._started
                 if self.first_byte_s is None:
-                    self.first_byte_s = time.monotonic() - self._started
+                    self.first_byte_s = after_s
                 yield piece
+                size += len(piece)
+                if size >= self._bounds.size:
+                    self.cut = f"it is longer than {self._bounds.size / 1024:.0f} KiB, and the rest was left"
+                    return
+                if after_s >= self._bounds.longest_s:
+                    self.cut = f"it takes longer than {self._bounds.longest_s:.0f} s, and the rest was left"
+                    return
         except ReadTimeoutError:
-            self.cut = f"nothing came for {LONGEST_SILENCE_S:.0f} s"
+            self.cut = f"nothing came for {self._bounds.silence_s:.0f} s"
         except (HTTPError, OSError) as error:
             self.cut = f"the connection ended in the middle of the answer: {_last_words(error)}"
 
@@ -262,10 +308,17 @@ class Exchange:
                 why = error.get("message", error) if isinstance(error, dict) else error
                 self.cut = f"the server gave up: {why}"
                 return b""
-            return "".join((c.get("delta") or {}).get("content") or "" for c in chunk["choices"]).encode()
+            return "".join(_delta(choice) for choice in chunk["choices"]).encode()
         except (ValueError, KeyError, TypeError, AttributeError):
             self.cut = f"the stream has what is no chat: {data[:80].decode('utf-8', 'replace')}"
             return b""
+
+
+def _delta(choice: Mapping[str, Any]) -> str:
+    delta = choice.get("delta") or {}
+    # What a model thinks before it answers has a name of its own, on which servers don't agree: without it a
+    # reasoning model would be silent for its first seconds.
+    return "".join(delta.get(name) or "" for name in ("reasoning_content", "reasoning", "content"))
 
 
 def _said(body: bytes) -> bytes:
@@ -279,9 +332,16 @@ def _said(body: bytes) -> bytes:
 class Sender:
     """Sends requests to a service, each once: nothing is repeated, and no redirect is followed."""
 
-    def __init__(self, entrance: Entrance, key: str | None = None, via: str | None = None) -> None:
+    def __init__(
+        self,
+        entrance: Entrance,
+        key: str | None = None,
+        via: str | None = None,
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
         """`via`: an address that stands for all of AWS, load balancers included, as a local cloud's."""
         self._entrance = entrance
+        self._bounds = bounds
         self._base, self._host = _base(entrance, via)
         self._key = {"Authorization": f"Bearer {key}"} if key else {}
         self._pool = urllib3.PoolManager(retries=False)
@@ -300,13 +360,13 @@ class Sender:
                 self._base + request.path,
                 body=request.body,
                 headers={**self._host, **own, **self._key},
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=LONGEST_SILENCE_S),
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=self._bounds.silence_s),
                 preload_content=False,
                 redirect=False,
             )
         except (HTTPError, OSError) as error:
             raise UnansweredError(self._why(error)) from error
-        return Exchange(response, request, started)
+        return Exchange(response, request, started, self._bounds)
 
     def _why(self, error: Exception) -> str:
         where = urlsplit(self._base).hostname or self._base
@@ -315,7 +375,8 @@ class Sender:
             case NameResolutionError():
                 why = f"{where} has no address in the DNS that this machine asks"
                 if where != self._entrance.endpoint:
-                    return f"{why}: it must lead to {self._entrance.endpoint}, by a CNAME or an alias record"
+                    lead = self._entrance.endpoint or "the load balancer"
+                    return f"{why}: it must lead to {lead}, by a CNAME or an alias record"
                 if is_internal:
                     return f"{why}: {NOT_FROM_HERE}"
                 return f"{why}: a new load balancer's name takes a minute; has the service been removed?"
@@ -331,9 +392,12 @@ class Sender:
                 why = f"{where} didn't answer within {CONNECT_S:.0f} s"
                 if is_internal:
                     return f"{why}: {NOT_FROM_HERE}"
-                return f"{why}: does allowed_cidrs, or a firewall, let this machine in (docs/networking.md)?"
+                return (
+                    f"{why}: is its load balancer internal, and do allowed_cidrs and firewalls let this"
+                    " machine in? docs/networking.md has the ways"
+                )
             case ReadTimeoutError():
-                return f"{where} said nothing for {LONGEST_SILENCE_S:.0f} s"
+                return f"{where} said nothing for {self._bounds.silence_s:.0f} s"
             case _:
                 return f"{where} ended the connection without an answer: {_last_words(error)}"
 
@@ -351,7 +415,7 @@ def remedy(status: int, service: str, entrance: Entrance) -> str:
     """
     match status:
         case 301 | 302 | 303 | 307 | 308:
-            return "the server sends its clients elsewhere, which isn't followed: name the other path, --path"
+            return "the server sends its clients elsewhere, which isn't followed: name the other path"
         case 401 if entrance.keys:
             return (
                 f"the key {next(iter(entrance.keys))} wasn't taken. A new key takes half a minute; one that"
@@ -362,7 +426,7 @@ def remedy(status: int, service: str, entrance: Entrance) -> str:
         case 403:
             return "the server, or a firewall before it, doesn't let this request in"
         case 404 | 405:
-            return "the server doesn't know this path, or not with this method: say --path and --method"
+            return "the server doesn't know this path, or not with this method: name another"
         case 502:
             return (
                 "the replica hung up, or answered what is no HTTP: it has crashed, or ended in the middle."

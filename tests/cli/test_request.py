@@ -7,6 +7,7 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -51,9 +52,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """See `Server`."""
+@contextmanager
+def answering() -> Iterator[Server]:
+    """A `Server` that listens."""
     made = Server()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,6 +85,13 @@ def server() -> Iterator[Server]:
         yield made
         listening.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """See `Server`."""
+    with answering() as made:
+        yield made
 
 
 class Account:
@@ -206,7 +214,7 @@ def test_a_chat_without_a_probe_asks_for_the_models_name_first(account: Account,
     ("status", "words"),
     [
         (401, "a key of its own"),
-        (404, "say --path and --method"),
+        (404, "the server doesn't know this path"),
         (418, "POST /v1/chat/completions was refused"),
         (502, "spotrelay logs demo ID"),
         (503, "no replica is in rotation"),

@@ -1,4 +1,4 @@
-// The chart of prices, and a line when `spotrelay ui` itself doesn't answer. All else comes as HTML.
+// The chart of prices, the form that tries a service, and a line when `spotrelay ui` itself doesn't answer. All else comes as HTML.
 "use strict";
 (() => {
   const AGAIN_MS = 60_000; // prices are asked for every five minutes
@@ -85,6 +85,73 @@
       }
     });
   }
+
+  const PAUSE_MS = 500; // between requests that are sent again and again
+  const seconds = (value) => (value == null ? "?" : `${value.toFixed(value < 10 ? 2 : 0)} s`);
+
+  // One request: shows the answer as it comes, and returns its end.
+  async function send(form, shown, said, stop) {
+    const sent = Object.fromEntries(new FormData(form));
+    const answer = await fetch(form.dataset.to, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(sent), signal: stop.signal,
+    });
+    if (!answer.ok) return { problem: (await answer.json()).problem };
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    let who = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return { problem: "spotrelay ui ended before the answer did" };
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const event of lines.map((text) => JSON.parse(text))) {
+        if ("pieces" in event) return { ...event, who };
+        if ("text" in event) shown.append(event.text);
+        else {
+          who = event.replica ? ` by ${event.replica}` : "";
+          said.textContent = `${event.status}${who} after ${seconds(event.after_s)}`;
+        }
+      }
+    }
+  }
+
+  function sum(end) {
+    if (end.problem) return end.problem;
+    const speed = end.per_s ? `, ${end.per_s.toFixed(1)} a second` : "";
+    return `Answered${end.who}: the first piece after ${seconds(end.first_s)}, ${end.pieces} pieces${speed}, all after ${seconds(end.after_s)}. A piece is a token or a few.`;
+  }
+
+  async function attempt(form) {
+    const [shown, said] = [form.querySelector(".answer"), form.querySelector(".told")];
+    const [button, again, end] = [form.querySelector("button"), form.elements.again, form.elements.stop];
+    const stop = new AbortController();
+    const counts = { answered: 0, failed: 0 };
+    end.onclick = () => stop.abort();
+    button.disabled = true;
+    end.hidden = shown.hidden = false;
+    do {
+      shown.replaceChildren();
+      let found;
+      try {
+        found = await send(form, shown, said, stop);
+      } catch (error) {
+        found = { problem: stop.signal.aborted ? "Stopped." : `spotrelay ui doesn't answer: ${error.message}` };
+      }
+      if (!stop.signal.aborted) counts[found.problem ? "failed" : "answered"] += 1;
+      const all = counts.answered + counts.failed;
+      said.textContent = sum(found) + (all > 1 ? ` Of ${all} requests, ${counts.failed} failed.` : "");
+      said.classList.toggle("problem", Boolean(found.problem) && !stop.signal.aborted);
+      if (again.checked && !stop.signal.aborted) await new Promise((go) => setTimeout(go, PAUSE_MS));
+    } while (again.checked && !stop.signal.aborted);
+    button.disabled = false;
+    end.hidden = true;
+  }
+
+  document.addEventListener("submit", (event) => {
+    if (!event.target.dataset.to) return;
+    event.preventDefault();
+    attempt(event.target);
+  });
 
   const line = document.getElementById("lost");
   let failures = 0;

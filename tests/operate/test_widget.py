@@ -13,7 +13,8 @@ from lambdas import widget as function
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.operate.rows import Account
-from spotrelay.operate.widget import REPLICAS_SHOWN, rendered
+from spotrelay.operate.widget import REPLICAS_SHOWN, overview, rendered
+from spotrelay.palette import TONES
 from tests.operate.replicas import replica
 from tests.operate.test_history import pair
 from tests.operate.test_status import on, seen
@@ -84,3 +85,21 @@ def test_it_describes_itself_and_knows_no_unknown_service(monkeypatch: pytest.Mo
     account: Any = Account(store, services, "us-east-1")
     monkeypatch.setattr(function, "account", lambda: account)
     assert "No service &lt;b&gt;:" in function.handler({"service": "<b>"}, context)
+
+
+def test_all_services_have_a_row_with_their_alarms() -> None:
+    """In red, each with its judgement; what can't be read of one is said in its row."""
+    found = overview(
+        {"chat": seen(*pair()), "broken": f"its document {HOSTILE}", "web": seen(on(1), on(2), on(3))},
+        {"chat": ["NotWhole", "Elb5xx"]},
+    )
+    cells = Cells(found).cells
+    assert [cells[at : at + 4] for at in (0, 7, 14)] == [
+        ["broken", "UNKNOWN", f"its document {HOSTILE}", "none"],
+        ["chat", "NOT WHOLE 1/3", cells[9], "Elb5xx, NotWhole"],
+        ["web", "WHOLE 3/3", "", "none"],
+    ]
+    assert f'<b style="color:{TONES["bad"]}">Elb5xx, NotWhole</b>' in found
+    assert "<script>" not in found
+    assert "not known" in overview({"chat": seen(*pair())}, None)
+    assert "No service is deployed" in overview({}, {})

@@ -431,11 +431,13 @@ async def _lines(events: Generator[dict[str, Any], None, None]) -> AsyncIterator
 
     def wait() -> None:
         with suppress(RuntimeError), closing(events):  # the loop has ended
-            for event in events:
-                if is_over.is_set():
-                    break
-                loop.call_soon_threadsafe(told.put_nowait, event)
-            loop.call_soon_threadsafe(told.put_nowait, None)
+            try:
+                for event in events:
+                    if is_over.is_set():
+                        break
+                    loop.call_soon_threadsafe(told.put_nowait, event)
+            finally:
+                loop.call_soon_threadsafe(told.put_nowait, None)
 
     threading.Thread(target=wait, daemon=True).start()
     try:

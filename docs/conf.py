@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 
 NAVIGATION = {
-    "Start": ["start", "deploy", "first-deployment", "networking", "bring-your-own", "adopting"],
+    "Start": [
+        "start",
+        "first-hour",
+        "deploy",
+        "first-deployment",
+        "networking",
+        "bring-your-own",
+        "adopting",
+    ],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
     "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
     "Understand": [

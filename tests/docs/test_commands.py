@@ -23,8 +23,9 @@ from .blocks import (
     pages,
 )
 from .checks import CHECKS, complaint, is_known
+from .transcript import TERMINAL, steps
 
-LANGUAGES = (SHELL, "text", "yaml", "json", "python", "csv")
+LANGUAGES = (SHELL, TERMINAL, "text", "yaml", "json", "python", "csv")
 
 FENCES = [block for page in pages() for block in fences(page)]
 BLOCKS = [block for block in FENCES if block.language == SHELL]
@@ -78,6 +79,13 @@ def test_every_block_says_what_it_is() -> None:
 def test_what_a_block_shows_exists(block: Block) -> None:
     """Each command is there, with these options, and runs here or is marked."""
     assert wrong_with_block(block) == []
+
+
+def test_what_a_terminal_shows_is_a_command() -> None:
+    """Each command of a terminal session exists, with these options; `tests/e2e/walk` runs them."""
+    shown = [step for page in pages() for step in steps(page)]
+    assert shown
+    assert [why for step in shown if (why := complaint(step.command))] == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

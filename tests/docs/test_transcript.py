@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.walk.transcript import Step, steps
+from .transcript import Step, steps
 
 PAGE = """
 ```console

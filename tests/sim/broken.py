@@ -386,7 +386,7 @@ def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
     return replica.is_warned
 
 
-@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT, since=16)
+@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT, since=121)
 def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
     """Drained instances are terminated, even if EC2 is taking them back."""
     if instance.state.is_alive:
@@ -414,13 +414,13 @@ def no_end_for_orphans(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=407)
+@mistake(SimFleet, "warned", Rule.TICK_CLEANS_ROTATION, since=431)
 def polls_for_the_wrong_codes(self: SimFleet, instance_ids: Collection[str]) -> Mapping[str, Any]:
     """The poll for lost warnings doesn't know the code of a reclaim, and sees none."""
     return {id_: None for id_, at in _warned(self, instance_ids).items() if at is None}
 
 
-@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS, since=16)
+@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS, since=45)
 def drains_and_replaces_in_two_commits(self: Performer, outcome: Any, change: Changes) -> bool:
     """A replica is drained in one commit, and replaced in another."""
     drained = Changes(change.service, update=change.update, serving=change.serving)
@@ -793,7 +793,7 @@ def every_message_is_a_tick(body: str) -> Tick:
     return replace(_parse_tick(body), kind=TickKind.TICK)
 
 
-@mistake(Outcome, "attempt", Rule.STEPS_INDEPENDENT, since=22)
+@mistake(Outcome, "attempt", Rule.STEPS_INDEPENDENT, since=92)
 def one_failure_ends_the_decision(self: Outcome, step: str, act: Any) -> bool:
     """If the load balancer doesn't answer, no replacement is launched."""
     return not self.troubles and _attempt(self, step, act)
@@ -846,7 +846,7 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
-@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=24)
+@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=89)
 def unknown_load_is_none(wanted: Any, before: Any, load: Load, *args: Any) -> Any:
     """What wasn't measured counts as no load at all."""
     return _decide_load(wanted, before, Load(load.requests_per_s or 0.0), *args)
@@ -1008,7 +1008,7 @@ def what_is_unknown_counts_as_unhealthy(
     yield from _for_ready(replica, known, seen, now)
 
 
-@mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS, since=581)
+@mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS, since=747)
 def the_lone_fallback_is_drained(
     replica: Replica, health: Any, seen: Observation, now: datetime
 ) -> Iterator[Action]:
@@ -1266,7 +1266,7 @@ def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iter
     yield from moves.decide(spec, seen, now)
 
 
-@mistake(moves, "may_move", Rule.MOVES_DUE)
+@mistake(moves, "may_move", Rule.MOVES_DUE, since=49)
 def prices_alone_move_nothing(spec: ServiceSpec) -> bool:
     """A service whose replicas are to move by price, and not by score, keeps them where they are."""
     return spec.move_on_score
@@ -1324,7 +1324,7 @@ def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) ->
     return replace(survey, earlier=(Reading(survey.at - seconds(3600), last.scores),))
 
 
-@broken_stage(moves.give_up, Rule.MOVES_END, since=775)
+@broken_stage(moves.give_up, Rule.MOVES_END, since=977)
 def refused_moves_wait(*args: Any) -> list[Action]:
     """A move that EC2 refused is tried again and again."""
     return []
@@ -1463,7 +1463,7 @@ def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> 
     return _version(spec, replace(rows, rollback=None), lost)
 
 
-@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=127, replicas=3)
+@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()

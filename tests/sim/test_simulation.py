@@ -26,7 +26,7 @@ HALF = 1500
 RARE = (2037, 2175)
 """Later seeds, for the two ways that those leave out: the history's reader killed, and a stop done late."""
 
-FEW = 300
+FEW = 200
 """What `make test` has time for."""
 
 ROOT = Path(__file__).parents[2]

@@ -20,6 +20,9 @@ from tests.documented import policy
 from tests.e2e.deploying import Unhurried
 from tests.e2e.operators.conftest import Command
 
+DEPLOYER = "deployer"
+"""The role's name."""
+
 NO_TABLE = "SpotRelay-ControlPlane"
 """The page's policy names the table by a pattern."""
 
@@ -39,17 +42,23 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         processes.stop_all()
 
 
-@pytest.fixture
-def spotrelay(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command, by a role that may do what docs/deploy.md says and nothing else."""
-    administrator = LocalSession(endpoint)
-    iam, sts = administrator.client("iam"), administrator.client("sts")
+@pytest.fixture(scope="package")
+def role(endpoint: str) -> str:
+    """The ARN of a role that may do what docs/deploy.md says and nothing else."""
+    iam = LocalSession(endpoint).client("iam")
     anybody = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
-    role = iam.create_role(RoleName="deployer", AssumeRolePolicyDocument=_document([anybody]))["Role"]
+    made = iam.create_role(RoleName=DEPLOYER, AssumeRolePolicyDocument=_document([anybody]))["Role"]
     iam.put_role_policy(
-        RoleName="deployer", PolicyName="p", PolicyDocument=_document(policy("deploy.md", NO_TABLE))
+        RoleName=DEPLOYER, PolicyName="p", PolicyDocument=_document(policy("deploy.md", NO_TABLE))
     )
-    keys = sts.assume_role(RoleArn=role["Arn"], RoleSessionName="walk")["Credentials"]
+    return str(made["Arn"])
+
+
+@pytest.fixture
+def spotrelay(endpoint: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command, by that role; what it starts has its credentials, too."""
+    sts = LocalSession(endpoint).client("sts")
+    keys = sts.assume_role(RoleArn=role, RoleSessionName="walk")["Credentials"]
     for name, value in environment.for_cdk(environment.local(endpoint), tmp_path).items():
         monkeypatch.setenv(name, value)
     command = Command(monkeypatch.setenv)

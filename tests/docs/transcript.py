@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs.blocks import fences
+from .blocks import fences
 
 TERMINAL = "console"
 """The language of a block that shows commands, each after a `$`, and what they print."""

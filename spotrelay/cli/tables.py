@@ -99,9 +99,11 @@ class Columns:
         """Some columns of all rows; further ones only of the rows that have something in them."""
         made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
         made.show_header = any(self._titles)
-        for title in (self._titles[column] for column in columns):
+        for column in columns:
+            title = self._titles[column]
             justify, no_wrap = "left" if title in self._left else "right", title not in self._wraps
-            made.add_column(title, justify=justify, no_wrap=no_wrap, overflow="fold")  # type: ignore[arg-type]
+            width = self._least(column) if no_wrap else None  # or Rich measures each cell once more
+            made.add_column(title, justify=justify, no_wrap=no_wrap, overflow="fold", width=width)  # type: ignore[arg-type]
         for row in self._rows:
             if is_first or any(row[column] for column in columns if column >= self._names):
                 made.add_row(*(row[column] for column in columns))

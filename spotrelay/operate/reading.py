@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -63,22 +64,34 @@ class SnapshotReader:
                 missing[which] = _why(error)
                 return otherwise
 
-        # In this order: a replica that ends in between is read twice, never missed.
-        found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
-        history: tuple[Replica, ...] = part(
-            Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ()
-        )
-        spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
-        known = spec or found.document
+        def replicas() -> tuple[Rows, tuple[Replica, ...]]:
+            # In this order: a replica that ends in between is read twice, never missed.
+            found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
+            return found, part(Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ())
+
+        # Clients are made in one thread, as boto3 asks. Then the answers are waited for together.
+        _ = plane.clients.dynamodb, plane.clients.ssm
+        if not earlier:
+            _ = plane.clients.cloudwatch, plane.clients.elbv2
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(replicas)
+            recalled = threads.submit(
+                part, Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory()
+            )
+            ringing = None
+            if not earlier:
+                ringing = threads.submit(part, Part.ALARMS, lambda: tuple(self._alarms(service)), ())
+            spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
+            known = spec or asked.result()[0].document
+            address = earlier.address if earlier else None
+            balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
+            if balancer and not earlier:
+                address = part(Part.ADDRESS, lambda: self._address(balancer), None)
+        found, history = asked.result()
         if earlier:
             for which in (Part.ADDRESS, Part.ALARMS):
                 if which in earlier.missing:
                     missing[which] = earlier.missing[which]
-        memory = part(Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory())
-        balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
-        address = earlier.address if earlier else None
-        if balancer and not earlier:
-            address = part(Part.ADDRESS, lambda: self._address(balancer), None)
         return ServiceSnapshot(
             service=service,
             region=plane.region,
@@ -86,10 +99,10 @@ class SnapshotReader:
             spec=known if Part.DOCUMENT in missing else spec,
             rows=found,
             history=history,
-            memory=memory,
+            memory=recalled.result(),
             address=address,
-            alarms=earlier.alarms if earlier else part(Part.ALARMS, lambda: tuple(self._alarms(service)), ()),
-            missing=missing,
+            alarms=ringing.result() if ringing else earlier.alarms if earlier else (),
+            missing={which: missing[which] for which in Part if which in missing},
         )
 
     def _address(self, balancer: str) -> str | None:

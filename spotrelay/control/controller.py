@@ -157,7 +157,7 @@ class Controller:
                     self._mend_ids(service)
                 rows = self._ports.store.load(service)
             wanted = rollout.in_effect(spec, rows, now)
-            asked = Outcome(self._ports)
+            asked = Outcome(self._ports, service)
             actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()
@@ -300,7 +300,7 @@ class Controller:
             if rows is not None and rows.is_claimed:
                 ports.store.note_claim(service, is_ours=False)
             return None
-        counted = Outcome(ports)
+        counted = Outcome(ports, service)
         if deployed and deployed.scaling:
             rows = self._gatherer.with_load(counted, deployed, deployed.scaling, rows)
         spec = deployed and rollout.in_effect(deployed, rows, ports.clock.now())

@@ -127,7 +127,7 @@ def test_failures_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = run("--keep-going", answer="n\n")
     assert code == 1
     assert "EC2 will take 1 of 3 replicas back" in output
-    assert output.rstrip().endswith("Aborted.")
+    assert output.rstrip().endswith("Aborted!")
 
 
 def test_a_permission_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

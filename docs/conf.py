@@ -21,7 +21,17 @@ DOCS = Path(__file__).parent
 NAVIGATION = {
     "Start": ["start", "deploy", "first-deployment", "networking", "bring-your-own", "adopting"],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
-    "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
+    "Operate": [
+        "looking",
+        "commands",
+        "operations",
+        "page",
+        "json",
+        "events",
+        "rollouts",
+        "upgrading",
+        "cost",
+    ],
     "Understand": [
         "architecture",
         "placement",

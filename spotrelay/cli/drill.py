@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 
 if TYPE_CHECKING:
     from spotrelay.aws.experiments import OperatorExperiments
@@ -73,7 +73,10 @@ def drill(
                 "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
                 EXIT_FAILED,
             ) from None
-        typer.echo(json.dumps(found.to_json(), indent=2) if is_json else _in_words(found))
+        if is_json:
+            echo_json(found.to_json())
+        else:
+            typer.echo(_in_words(found))
         _end(found)
 
 

@@ -17,6 +17,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import SCHEMA
 from spotrelay.messages import harmless
 from spotrelay.operate.words import clock
 
@@ -198,7 +199,7 @@ def shown(record: Record, now: datetime, *, is_verbose: bool = False, is_json: b
     told = sentence(record.line)
     if is_json:
         at = record.at.isoformat(timespec="milliseconds")
-        return json.dumps({"at": at, "sentence": told, **record.line}, ensure_ascii=False)
+        return json.dumps({"schema": SCHEMA, "at": at, "sentence": told, **record.line}, ensure_ascii=False)
     facts = ""
     if is_verbose:
         known = {"record": record.line.get("message", "")} | {

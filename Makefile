@@ -1,4 +1,4 @@
-# Every target sets up what it needs first: Python >= 3.11, make and git are all a machine must have.
+# Every target sets up what it needs first: Linux with bash, Python >= 3.11, make and git are all that it needs.
 # `make demo WARNING_S=120` runs the demo with EC2's own two minutes; `make demo SERVICE=services/slow-start.yaml` shows
 # another service; `make demo UI=1` opens the local page meanwhile; `make demo KEEP=1` leaves the local cloud up, to try the commands against it.
 # `make test ARGS='-k drain'` passes ARGS to pytest.

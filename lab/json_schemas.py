@@ -278,7 +278,7 @@ class DrillDocument(Document):
     launched_s: float | None
     ready_s: float | None
     whole_s: float | None
-    pause_s: float
+    outage_s: float
     """How long nobody was in rotation."""
     requests: RequestsDocument | None
     """null: nobody counted them."""
@@ -292,6 +292,8 @@ class ReadyDocument(TypedDict):
     desired: int
     after_s: float
     address: str | None
+    curl: str | None
+    """A command that sends a request."""
     why_not: str | None
     """Why not all are ready; null: they are."""
 
@@ -315,6 +317,19 @@ class UpdateDocument(Document):
     to_go: NotRequired[int]
     after_s: NotRequired[float]
     why_not: NotRequired[str | None]
+
+
+class RequestDocument(Document):
+    service: str
+    address: str
+    method: str
+    path: str
+    status: int
+    first_byte_s: float
+    total_s: float
+    answer: str
+    why_not: str | None
+    """Why it isn't a whole answer of 2xx; null: it is."""
 
 
 class EndDocument(TypedDict):
@@ -358,6 +373,8 @@ class FileDocument(TypedDict):
     updates: str
     disk: str
     image: str
+    files: list[str]
+    """What is taken from this machine: each a field and where its files are."""
     user_data_bytes: int
     costs: Costs | None
     warnings: list[Problem]
@@ -491,6 +508,7 @@ DOCUMENTS: dict[str, Any] = {
     "prices": PricesDocument,
     "scores": ScoresDocument,
     "logs": LogsDocument,
+    "request": RequestDocument,
     "drill": DrillDocument,
     "up": UpDocument,
     "update": UpdateDocument,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import spotrelay.control.ticks  # noqa: F401  # with the function, not with its first tick
 from lambdas.wiring import intake, invocation
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -39,6 +40,10 @@ NO_NETWORK = re.compile(
 
 PROGRESS = ("Downloading", "Downloaded", "Building", "Built", "Prepared", "Installed", "added ")
 """Beginnings of the lines of uv and npm worth showing as they come: the rest goes to the log only."""
+
+
+SCRIPTS_NEED = ("bash", "gzip", "sha256sum", "tar", "xargs")
+"""What instances' scripts need on any machine: Linux has them, but for the smallest images."""
 
 
 class SetupError(Exception):
@@ -182,6 +187,16 @@ def install_node_packages() -> None:
     cdk.chmod(0o755)
 
 
+def warn_of_missing() -> None:
+    """Say in one line which commands aren't here without which the demo and tests fail."""
+    missing = [command for command in SCRIPTS_NEED if shutil.which(command) is None]
+    if missing:
+        say(
+            f"there is no {' and no '.join(missing)} here. Instances' scripts need them, which the demo and"
+            " the tests run: install them before (Debian, Ubuntu: bash, coreutils, findutils, gzip, tar)"
+        )
+
+
 def prepare() -> None:
     """Do whatever of the set-up is missing or out of date. Raises `SetupError`."""
     # The commands stand in pyproject.toml, and are known from the installation only.
@@ -202,6 +217,7 @@ def prepare() -> None:
 def main() -> int:
     """Prepare the working copy; 0 when it is ready, 1 with one line on stderr when it can't be."""
     LOG.parent.mkdir(exist_ok=True)
+    warn_of_missing()
     with UV_LOCK.open() as lock:
         try:
             try:

@@ -21,6 +21,8 @@ from aws_cdk import aws_lambda as lambda_
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_PACKAGE = "spotrelay"
+FUNCTIONS = "functions"
+"""The dependency group, in pyproject.toml, of what they need."""
 
 PROVIDED = frozenset({"boto3"})
 """In Lambda's runtime already, with all that it needs: 20 MB that every cold start would have to unpack, and
@@ -105,7 +107,7 @@ def _files_named(root: Path, name: str) -> Iterator[PurePosixPath]:
 
 
 def locked_packages(lock: Path) -> list[str]:
-    """The packages that SpotRelay's runtime needs beyond what Lambda provides, each installed as locked.
+    """The packages that the functions need beyond what Lambda provides, each installed as locked.
 
     Raises:
         BundlingError: one of them isn't.
@@ -113,8 +115,8 @@ def locked_packages(lock: Path) -> list[str]:
     packages: Mapping[str, Mapping[str, Any]] = {
         package["name"]: package for package in tomllib.loads(lock.read_text(encoding="utf-8"))["package"]
     }
-    everything = _with_dependencies(packages, {OWN_PACKAGE})
-    needed = sorted(everything - _with_dependencies(packages, PROVIDED) - {OWN_PACKAGE})
+    functions = {needed["name"] for needed in packages[OWN_PACKAGE]["dev-dependencies"][FUNCTIONS]}
+    needed = sorted(_with_dependencies(packages, functions) - _with_dependencies(packages, PROVIDED))
     for name in needed:
         _check_version(name, packages[name]["version"])
     return needed

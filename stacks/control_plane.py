@@ -35,7 +35,7 @@ from stacks.functions import DRILL, ControlFunction, role_export
 from stacks.permissions import Function
 from stacks.queues import FunctionQueue, dead_letter_queue
 from stacks.removal import SERVICES_GO_FIRST
-from stacks.settings import AppSettings
+from stacks.settings import OF_CONTROL_PLANE, AppSettings
 from stacks.validation import acknowledge
 
 EVENT_PATTERNS = {
@@ -141,6 +141,7 @@ class ControlPlaneStack(Stack):
 
     def __init__(self, scope: Construct, id_: str, *, settings: AppSettings, **stack_options: Any) -> None:
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
+        self.template_options.metadata = settings.kept(OF_CONTROL_PLANE)
         table = self._table()
         signals = FunctionQueue(
             self, "Signals", function_timeout=SIGNAL_TIMEOUT, visibility=SIGNAL_VISIBILITY

@@ -36,6 +36,8 @@ class Entrance(Construct):
     target_group_arn: str
     balancer: str = ""
     """The load balancer's name in metrics, `app/name/id`; empty where nobody says which one it is."""
+    address: str = ""
+    """Where clients reach the service, with its scheme; empty where the load balancer isn't its own."""
     security_group: ec2.ISecurityGroup | None = None
     """The load balancer's; None: the user's own groups let it in."""
     response_time: cloudwatch.Metric | None = None

@@ -91,7 +91,8 @@ class LoadBalancer(Entrance):
         endpoint = self.load_balancer.load_balancer_dns_name
         CfnOutput(Stack.of(self), "Endpoint", value=endpoint)
         scheme = "https" if certificate_arn else "http"
-        CfnOutput(Stack.of(self), "Address", value=f"{scheme}://{service.domain or endpoint}")
+        self.address = f"{scheme}://{service.domain or endpoint}"
+        CfnOutput(Stack.of(self), "Address", value=self.address)
         if certificate_arn and not service.domain:
             Annotations.of(self).add_warning_v2(
                 "spotrelay:no-domain",

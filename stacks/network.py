@@ -10,7 +10,7 @@ from aws_cdk import Annotations, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks.settings import MAX_ZONES, AppSettings, GivenNetwork, zones_of_default
+from stacks.settings import MAX_ZONES, OF_NETWORK, AppSettings, GivenNetwork, zones_of_default
 from stacks.validation import acknowledge
 
 CIDR = "10.0.0.0/16"
@@ -59,6 +59,7 @@ class NetworkStack(Stack):
         super().__init__(
             scope, id_, description="SpotRelay's network, shared by its services", **stack_options
         )
+        self.template_options.metadata = settings.kept(OF_NETWORK)
         self._settings = settings
         zones = self.availability_zones
         if settings.nat_gateways > ADDRESSES:

@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from spotrelay.core.names import SERVICE_STACK
 from stacks.drills import drilling
 from stacks.permissions import (
     AS_CDK_NAG_WRITES,
@@ -77,8 +78,8 @@ def policies(
 def looking(
     place: Place, log_groups: Sequence[str], widget_arn: str, dead_letter_arns: Sequence[str]
 ) -> tuple[Grant, ...]:
-    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call, what
-    CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
+    """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores`, `logs` and `request` call,
+    what CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
     """
     return (
         # No more of what lies below /spotrelay: the services' secrets do, too.
@@ -97,7 +98,6 @@ def looking(
                 "cloudwatch:GetMetricData",
                 "cloudwatch:ListDashboards",
                 "ec2:DescribeSpotPriceHistory",
-                "elasticloadbalancing:DescribeLoadBalancers",
                 "lambda:GetAccountSettings",
                 "lambda:ListEventSourceMappings",
                 "logs:GetQueryResults",
@@ -108,6 +108,11 @@ def looking(
         our_instances(place, "read what an instance of ours wrote to its console", "ec2:GetConsoleOutput"),
         Grant(
             "read the functions' decisions", ("logs:FilterLogEvents", "logs:StartQuery"), tuple(log_groups)
+        ),
+        Grant(
+            "see where a service is reached, and which secrets hold its keys, though not the keys",
+            ("cloudformation:DescribeStacks",),
+            (place.arn("cloudformation", f"stack/{SERVICE_STACK}*/*"),),
         ),
         Grant(
             "see our dashboards",

@@ -20,7 +20,7 @@ from stacks.prober import ProberFunction
 from stacks.removal import RemovalResource
 from stacks.service_alarms import ServiceAlarms
 from stacks.service_dashboard import service_dashboard
-from stacks.settings import AppSettings
+from stacks.settings import OF_SERVICE, AppSettings
 
 
 class ServiceStack(Stack):
@@ -38,6 +38,7 @@ class ServiceStack(Stack):
     ) -> None:
         """`shared` is the network where the settings give none."""
         super().__init__(scope, id_, description=f"SpotRelay service {service.name}", **stack_options)
+        self.template_options.metadata = settings.kept(OF_SERVICE)
         Tags.of(self).add(TAG_SERVICE, service.name)
         for problem in service.warnings:
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
@@ -81,6 +82,7 @@ class ServiceStack(Stack):
                 version=template.version,
                 target_group_arn=entrance.target_group_arn,
                 load_balancer=entrance.balancer,
+                address=entrance.address,
                 on_demand_template=template.on_demand,
             ),
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from spotrelay.core.names import SETTINGS_METADATA
 from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.inputs import NOTHING, Inputs, InputsError, inputs
 
@@ -40,6 +41,21 @@ MAX_API_KEYS = 3
 """A listener rule compares a header with at most three values."""
 
 SUBNETS_EXAMPLE = "subnet-0123456789abcdef0=us-east-1a,subnet-0123456789abcdef1=us-east-1b"
+
+OF_CONTROL_PLANE = ("alarm_email", "kms_key_arn", "template_conditions")
+OF_NETWORK = ("zones", "nat_gateways", "public_addresses")
+OF_SERVICE = (
+    "vpc_id",
+    "subnets",
+    "load_balancer_subnets",
+    "internet_facing",
+    "allowed_cidrs",
+    "api_keys",
+    "certificate_arn",
+    "access_logs_bucket",
+)
+"""The settings that each kind of stack keeps for the next deployment: those that change resources of its own.
+CloudFormation takes no template in which nothing but metadata is new."""
 
 Context = Callable[[str], Any]
 """A context value by its name, None where there is none."""
@@ -104,6 +120,13 @@ class AppSettings:
     template_conditions: bool = True
     """Whether launches are tied to our templates by condition keys, too: AWS documents these for
     RunInstances, and nowhere for a launch that CreateFleet makes."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Those that were chosen, by name, as the context has them."""
+
+    def kept(self, names: Sequence[str]) -> dict[str, Any]:
+        """A template's metadata that has those of these that were chosen."""
+        found = {name: self.given[name] for name in names if name in self.given}
+        return {SETTINGS_METADATA: found} if found else {}
 
     @classmethod
     def from_context(
@@ -153,6 +176,11 @@ class AppSettings:
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
             kms_key_arn=_kms_key_arn(context, target_region),
             template_conditions=_flag(context, "template_conditions", default=True),
+            given={
+                name: value
+                for name in (*OF_CONTROL_PLANE, *OF_NETWORK, *OF_SERVICE)
+                if (value := context(name)) not in (None, "", [])
+            },
         )
 
 
@@ -189,8 +217,11 @@ def _inputs(context: Context) -> Inputs:
     file = context("env_file")
     if file is not None and not isinstance(file, str):
         raise SettingsError(f"context env_file: expected a path, got {file!r}")
+    # `spotrelay up` says where it was run: the CDK runs in the working copy.
+    directory = _text(context, "working_directory", "/.*", "an absolute path")
     try:
-        return inputs(_list(context, "env"), Path(file) if file else None)
+        said = inputs(_list(context, "env"), Path(file) if file else None)
+        return replace(said, directory=Path(directory) if directory else None)
     except InputsError as error:
         message = str(error).replace("--env-file", "context env_file").replace("--env", "context env")
         raise SettingsError(message) from error
@@ -369,7 +400,7 @@ def _list(context: Context, name: str) -> list[str]:
 
 def _flag(context: Context, name: str, *, default: bool) -> bool:
     value = context(name)
-    if value is None:
+    if value in (None, ""):
         return default
     if value in (True, "true"):
         return True

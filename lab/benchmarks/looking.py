@@ -1,7 +1,7 @@
 """`spotrelay status` of a hundred replicas, as a process, beside a script of boto3's that asks the same.
 
-On a local cloud with the table, the documents and the load balancer that it asks for, and nothing that runs:
-no function, no instance. What it takes is the command's own start, boto3's, and the answers' way.
+On a local cloud with the table and the documents that it asks for, and nothing that runs: no
+function, no instance. What it takes is the command's own start, boto3's, and the answers' way.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _session(env: Mapping[str, str]) -> boto3.Session:
 
 
 def _deploy(clients: Clients) -> None:
-    """The table, the documents and the load balancer, without a stack: nothing here acts on them."""
+    """The table and the documents, without a stack: nothing here acts on them."""
     clients.dynamodb.create_table(
         TableName=TABLE,
         BillingMode="PAY_PER_REQUEST",
@@ -184,8 +184,6 @@ def _deploy(clients: Clients) -> None:
     )
     queue_url = clients.sqs.create_queue(QueueName="ticks")["QueueUrl"]
     subnets = clients.ec2.describe_subnets()["Subnets"][:2]
-    ids = [subnet["SubnetId"] for subnet in subnets]
-    balancer = clients.elbv2.create_load_balancer(Name=SERVICE, Subnets=ids)["LoadBalancers"][0]
     spec = ServiceSpec(
         service=SERVICE,
         version=1,
@@ -196,7 +194,7 @@ def _deploy(clients: Clients) -> None:
         subnets={subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets},
         launch_template_id="lt-1",
         target_group_arn=f"arn:aws:elasticloadbalancing:{REGION}:000000000000:targetgroup/{SERVICE}/1",
-        load_balancer=balancer["LoadBalancerArn"].partition(":loadbalancer/")[2],
+        address=f"http://{SERVICE}.{REGION}.elb.amazonaws.com",
         port=8081,
     )
     for name, value in (

@@ -211,20 +211,22 @@ class Director:
         counts = report.request_counts(asdict(requests))
         all_replicas: list[Replica] = []
         all_interruptions: list[report.Interruption] = []
-        all_gaps: list[report.Gap] = []
+        all_outages: list[report.Outage] = []
         broken, late, unservable = [*problems], list[str](), 0
         for service, stage in stages.items():
             seen = stage.watch.look()
             interruptions = report.interruptions_of(stage.losses, records, seen.replicas)
             balanced = operator.cloud.requests(operator.load_balancer(service))
-            gaps = report.gaps(interruptions, seen.replicas, seen.at)
-            unservable += report.unservable_requests(balanced, gaps)
+            outages = report.outages(interruptions, seen.replicas, seen.at)
+            unservable += report.unservable_requests(balanced, outages)
             late += report.late_requests(balanced, warnings)
-            found = report.broken_in_fleet(interruptions, seen.replicas, stage.replicas, stage.standbys, gaps)
+            found = report.broken_in_fleet(
+                interruptions, seen.replicas, stage.replicas, stage.standbys, outages
+            )
             broken += [f"{service}: {problem}" for problem in found]
             all_replicas += seen.replicas.values()
             all_interruptions += interruptions
-            all_gaps += gaps
+            all_outages += outages
             self._draw(service, seen, interruptions, counts)
         denied = report.denied_calls(calls)
         broken += report.broken_to_clients(counts, late=late, denied=denied, unservable=unservable)
@@ -242,7 +244,7 @@ class Director:
             calls=calls,
             stories=sorted(self._stories, key=lambda story: str(story["story"])),
             problems=broken,
-            gaps=all_gaps,
+            outages=all_outages,
             unservable=unservable,
         )
         path = self._settings.out / "report.json"

@@ -11,6 +11,7 @@ from lab.demo.environment import OPERATOR_KEY
 from lab.demo.errors import Interrupted
 from lab.demo.load import Load
 from lab.demo.settings import MODEL, REGION
+from spotrelay.operate.request import PROMPT, Entrance, chat, curl
 
 CLIENTS = 4
 """Enough that a lost request is seen, and little enough to leave a laptop to whoever tries things."""
@@ -23,6 +24,9 @@ The local cloud stays up until Ctrl-C, and {clients} clients keep sending reques
   export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={region}
   export AWS_ACCESS_KEY_ID={key} AWS_SECRET_ACCESS_KEY={key} PATH=$PWD/.venv/bin:$PATH
 
+  spotrelay request {name}            # a chat with the model, streamed; the same with curl:
+  {curl}
+
   spotrelay status {name}             # is it whole? replicas, losses, cost an hour
   spotrelay status {name} --watch     # the same, as it changes
   spotrelay history {name}            # every loss, and what replaced it
@@ -34,20 +38,26 @@ The local cloud stays up until Ctrl-C, and {clients} clients keep sending reques
   aws ec2 terminate-instances --instance-ids i-…     # a loss without a warning"""
 
 
+def to_try(deployment: Deployment) -> str:
+    """What is said of a cloud that stays up."""
+    name, host = next(iter(deployment.hosts.items()))
+    return TO_TRY.format(
+        clients=CLIENTS,
+        endpoint=deployment.endpoint,
+        region=REGION,
+        key=OPERATOR_KEY,
+        name=name,
+        curl=curl(Entrance(f"http://{host}", host), chat(MODEL, PROMPT), deployment.endpoint),
+    )
+
+
 def keep(deployment: Deployment, console: Console) -> None:
     """Serve until Ctrl-C.
 
     Raises:
         LoadError: the load's process has died.
     """
-    hosts = deployment.hosts
-    words = TO_TRY.format(
-        clients=CLIENTS,
-        endpoint=deployment.endpoint,
-        region=REGION,
-        key=OPERATOR_KEY,
-        name=next(iter(hosts)),
-    )
+    words, hosts = to_try(deployment), deployment.hosts
     with Load(deployment.endpoint, list(hosts.values()), CLIENTS, model=MODEL) as load:
         console.print(words, markup=False, highlight=False, soft_wrap=True)
         try:

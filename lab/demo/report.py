@@ -210,7 +210,7 @@ def late_requests(requests: Iterable[Record], interruptions: Iterable[Record]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Outage:
     """A time in which nobody was in rotation."""
 
     since: datetime
@@ -224,7 +224,9 @@ class Gap:
         return (self.until - self.since).total_seconds()
 
 
-def gaps(interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], end: datetime) -> list[Gap]:
+def outages(
+    interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], end: datetime
+) -> list[Outage]:
     """When nobody was in rotation, between the first replica that served and `end`."""
     lost = {i.replica: i for i in interruptions}
     times = [
@@ -232,11 +234,11 @@ def gaps(interruptions: Sequence[Interruption], replicas: Mapping[int, Replica],
         for r in replicas.values()
         if ReplicaState.READY in r.entered
     ]
-    found: list[Gap] = []
+    found: list[Outage] = []
     for since, until in operate.uncovered(times, min((ready for ready, _ in times), default=end), end):
         able = (i for i in interruptions if _may_serve(replicas[i.replica], i, since))
         longest = max(able, default=None, key=lambda i: (i.warned_at, i.replica))
-        found.append(Gap(since, until, longest.replica if longest else None))
+        found.append(Outage(since, until, longest.replica if longest else None))
     return found
 
 
@@ -258,9 +260,11 @@ def _may_serve(replica: Replica, lost: Interruption, at: datetime) -> bool:
     return ready <= at < datetime.fromisoformat(lost.warned_at) + seconds(stays_s)
 
 
-def unservable_requests(requests: Iterable[Record], found: Iterable[Gap]) -> int:
+def unservable_requests(requests: Iterable[Record], found: Iterable[Outage]) -> int:
     """Requests that came when nobody could have served them, because every instance was at its end."""
-    times = [(gap.since.timestamp(), gap.until.timestamp()) for gap in found if gap.could_serve is None]
+    times = [
+        (outage.since.timestamp(), outage.until.timestamp()) for outage in found if outage.could_serve is None
+    ]
     return sum(
         request["target"] is None and any(since <= request["started"] <= until for since, until in times)
         for request in requests
@@ -286,13 +290,13 @@ def broken_in_fleet(
     replicas: Mapping[int, Replica],
     wanted: int,
     standbys: int,
-    gaps: Sequence[Gap],
+    outages: Sequence[Outage],
 ) -> list[str]:
     """Every promise about one service's replicas that was broken, one line each; empty if all is well."""
     found = [
-        f"nobody was in rotation for {gap.duration_s:.1f} s, and replica {gap.could_serve} could have been"
-        for gap in gaps
-        if gap.could_serve is not None
+        f"nobody was in rotation for {one.duration_s:.1f} s, and replica {one.could_serve} could have been"
+        for one in outages
+        if one.could_serve is not None
     ]
     ready = [r.id for r in replicas.values() if r.state is ReplicaState.READY]
     stand_by = [r.id for r in replicas.values() if r.state is ReplicaState.STANDBY]
@@ -311,7 +315,7 @@ def broken_in_fleet(
     due = list(range(1, wanted + len(interruptions) + len(fallbacks) + rows_of_standbys + 1))
     if sorted(replicas) != due:
         found.append(
-            f"replica IDs must be 1 to {due[-1] if due else 0} without a gap, and are {sorted(replicas)}"
+            f"replica IDs must be 1 to {due[-1] if due else 0} with none left out, and are {sorted(replicas)}"
         )
     return found
 
@@ -380,7 +384,7 @@ def build(
     calls: Iterable[Record],
     stories: Sequence[Record],
     problems: Sequence[str],
-    gaps: Sequence[Gap],
+    outages: Sequence[Outage],
     unservable: int,
 ) -> dict[str, Any]:
     """The whole report, ready for JSON. `settings` goes first, as it is."""
@@ -389,7 +393,7 @@ def build(
         "ok": not problems,
         "problems": list(problems),
         "requests": {**requests, "unservable": unservable},
-        "nobody_in_rotation_s": round(sum(gap.duration_s for gap in gaps), 3),
+        "nobody_in_rotation_s": round(sum(outage.duration_s for outage in outages), 3),
         "summary": summary(interruptions),
         "interruptions": [asdict(i) for i in interruptions],
         "replicas": [replica_row(r) for r in replicas],

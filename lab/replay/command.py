@@ -417,7 +417,7 @@ def _check_outputs(outputs: Outputs) -> None:
         try:
             import_module("matplotlib")
         except ModuleNotFoundError:
-            raise UsageError("matplotlib is not installed: run `uv sync --group operator`") from None
+            raise UsageError("matplotlib is not installed: run make setup") from None
 
 
 def _number(option: str, text: str) -> float:

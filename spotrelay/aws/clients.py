@@ -226,6 +226,11 @@ class Clients:
         return self._session.client("pricing", region_name=region, config=SURVEYING)
 
     @cached_property
+    def secrets_manager(self) -> Any:
+        """For API keys, which only an operator's command reads; its types would be one more package."""
+        return self._session.client("secretsmanager", config=SURVEYING)
+
+    @cached_property
     def service_quotas(self) -> Any:
         """For quotas; its types would be one more package for one call."""
         return self._session.client("service-quotas", config=SURVEYING)

@@ -126,16 +126,17 @@ def _rate(known: Mapping[str, Values | None], now: datetime) -> tuple[float | No
     if requests is None or hosts is None or nobody is None:
         return None, False
     minutes = [at for at in {*requests, *hosts, *nobody} if now - at <= seconds(LOAD_KNOWN_S)]
-    since = max((at for at in minutes if _is_settled(at, now)), default=None)
+    since = max((at for at in minutes if is_settled(at, now)), default=None)
     counted = (requests.get(at, 0.0) + nobody.get(at, 0.0) for at in minutes if since is None or at >= since)
     return max((number / PERIOD_S for number in counted), default=None), bool(minutes) and since is None
 
 
 def _latest(values: Values, now: datetime) -> float | None:
     """The last complete minute's value; what is only just coming in if there is no other."""
-    settled = [at for at in values if _is_settled(at, now)]
+    settled = [at for at in values if is_settled(at, now)]
     return values[max(settled or values)] if values else None
 
 
-def _is_settled(at: datetime, now: datetime) -> bool:
+def is_settled(at: datetime, now: datetime) -> bool:
+    """Whether the minute that begins at `at` is complete."""
     return now - at >= seconds(PERIOD_S + SETTLED_S)

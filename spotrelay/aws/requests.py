@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.aws.loads import BALANCER, PERIOD_S, query
+from spotrelay.aws.loads import BALANCER, PERIOD_S, is_settled, query
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -22,6 +23,7 @@ MARGIN = timedelta(hours=1)
 are no values at all, and the call takes time, the start is rounded down, and clocks differ."""
 
 ROUTED, NOBODY, BY_TARGET, BY_BALANCER = "routed", "nobody", "target", "balancer"
+PERCENTILES, ONGOING = ("p50", "p99"), "ongoing"
 """The IDs of what is asked for."""
 
 
@@ -32,6 +34,21 @@ class Requests:
     total: int
     failed: int
     """Answered with a 5xx, by a replica or by the load balancer itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What a service's clients met in one minute, as its load balancer counts."""
+
+    at: datetime
+    """Its beginning."""
+    requests: int
+    failed: int
+    p50_s: float | None = None
+    """Half of the answers began within this time; None: there were none."""
+    p99_s: float | None = None
+    ongoing: float | None = None
+    """Requests that replicas had by their own account; None: nobody asks them, or none told."""
 
 
 class ServedRequests:
@@ -74,20 +91,55 @@ class ServedRequests:
             total.update(found[id_])
         return dict(sorted(total.items()))
 
+    def minutes(self, spec: ServiceSpec, since: datetime, until: datetime) -> tuple[Minute, ...] | None:
+        """The complete minutes in which there was something; None as for `between`.
+
+        Raises:
+            PortError: CloudWatch doesn't say.
+        """
+        if not spec.load_balancer:
+            return None
+        group = {"TargetGroup": _group(spec), "LoadBalancer": spec.load_balancer}
+        queries = [
+            *_counts(spec, PERIOD_S),
+            *(query(name, BALANCER, "TargetResponseTime", group, name) for name in PERCENTILES),
+        ]
+        if spec.scaling and spec.scaling.ongoing:
+            of_service = {METRICS_DIMENSION: spec.service}
+            queries.append(
+                query(ONGOING, METRICS_NAMESPACE, str(Metric.ONGOING_REQUESTS), of_service, "Maximum")
+            )
+        found = self._asked(queries, since, until)
+        times = sorted({at for values in found.values() for at in values if is_settled(at, until)})
+
+        def count(at: datetime, *ids: str) -> int:
+            return round(sum(found[id_].get(at, 0.0) for id_ in ids))
+
+        p50, p99 = (found[name] for name in PERCENTILES)
+        ongoing = found.get(ONGOING, {})
+        return tuple(
+            Minute(
+                at,
+                count(at, ROUTED, NOBODY),
+                count(at, BY_TARGET, BY_BALANCER),
+                p50.get(at),
+                p99.get(at),
+                ongoing.get(at),
+            )
+            for at in times
+        )
+
     def _counted(self, spec: ServiceSpec, since: datetime, until: datetime) -> dict[str, dict[datetime, int]]:
         """By ID and time."""
-        balancer = {"LoadBalancer": spec.load_balancer}
-        # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
-        group = {"TargetGroup": spec.target_group_arn.rpartition(":")[2], **balancer}
         age = until - since + MARGIN
         period_s = PERIOD_S if age <= MINUTES_KEPT else 300 if age <= FIVE_MINUTES_KEPT else 3600
-        queries = [
-            query(ROUTED, BALANCER, "RequestCount", group, "Sum", period_s),
-            query(BY_TARGET, BALANCER, "HTTPCode_Target_5XX_Count", group, "Sum", period_s),
-            query(BY_BALANCER, BALANCER, "HTTPCode_ELB_5XX_Count", balancer, "Sum", period_s),
-            query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum", period_s),
-        ]
-        found: dict[str, dict[datetime, int]] = {one["Id"]: {} for one in queries}
+        found = self._asked(_counts(spec, period_s), since, until)
+        return {id_: {at: round(value) for at, value in values.items()} for id_, values in found.items()}
+
+    def _asked(
+        self, queries: Sequence[dict[str, Any]], since: datetime, until: datetime
+    ) -> dict[str, dict[datetime, float]]:
+        found: dict[str, dict[datetime, float]] = {one["Id"]: {} for one in queries}
         request: dict[str, Any] = {
             "MetricDataQueries": queries,
             "StartTime": since.replace(second=0, microsecond=0),
@@ -96,6 +148,21 @@ class ServedRequests:
         with translated():
             for page in self._clients.cloudwatch.get_paginator("get_metric_data").paginate(**request):
                 for result in page["MetricDataResults"]:
-                    values = zip(result["Timestamps"], result["Values"], strict=True)
-                    found[result["Id"]].update((at, round(count)) for at, count in values)
+                    found[result["Id"]].update(zip(result["Timestamps"], result["Values"], strict=True))
         return found
+
+
+def _group(spec: ServiceSpec) -> str:
+    # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
+    return spec.target_group_arn.rpartition(":")[2]
+
+
+def _counts(spec: ServiceSpec, period_s: int) -> list[dict[str, Any]]:
+    balancer = {"LoadBalancer": spec.load_balancer}
+    group = {"TargetGroup": _group(spec), **balancer}
+    return [
+        query(ROUTED, BALANCER, "RequestCount", group, "Sum", period_s),
+        query(BY_TARGET, BALANCER, "HTTPCode_Target_5XX_Count", group, "Sum", period_s),
+        query(BY_BALANCER, BALANCER, "HTTPCode_ELB_5XX_Count", balancer, "Sum", period_s),
+        query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum", period_s),
+    ]

@@ -6,8 +6,6 @@ import errno
 import os
 import sys
 
-_NEEDED = {"greenlet", "typer", "click", "rich", "pydantic", "ruamel"}
-
 
 def main() -> None:
     """Run the `spotrelay` command."""
@@ -19,11 +17,10 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except ModuleNotFoundError as error:
-        # A Lambda asset, or `uv sync` without groups, has the runtime only.
-        package = (error.name or "").partition(".")[0]
-        if package not in _NEEDED:
+        if error.name != "greenlet":
             raise
-        sys.stderr.write(f"spotrelay: {package} is not installed: run `uv sync --group operator`\n")
+        # A clone into which only the commands have been installed, as `pip install -e` does.
+        sys.stderr.write("spotrelay: greenlet, which simulates, is not installed: run make setup\n")
         raise SystemExit(1) from None
     except OSError as error:
         if error.filename is not None:  # what is written goes to a file that is open, and has no name then

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import NO_SUCH_RESOURCE
 from spotrelay.aws.quotas import Quotas
-from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.errors import AWS_SAYS, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import (
@@ -86,7 +86,7 @@ class Account:
             if error.code == NO_SUCH_RESOURCE:
                 raise CommandError(f"{self.region} has no quota {quota}: {error}", EXIT_FAILED) from error
             needed = f"--account needs the permissions {', '.join(PERMISSIONS)}"
-            raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
+            raise CommandError(f"{needed}. {AWS_SAYS} {error}", EXIT_NO_ACCESS) from error
         except PortError as error:
             raise CommandError(
                 f"the quotas couldn't be looked up, try again: {error}", EXIT_FAILED

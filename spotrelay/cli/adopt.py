@@ -46,6 +46,7 @@ def adopt(
     Example: spotrelay adopt demo
     """
     from spotrelay.cli import control_plane
+    from spotrelay.cli.telling import Teller
     from spotrelay.operate import adoption
     from spotrelay.serving import rollout
 
@@ -81,7 +82,9 @@ def adopt(
                 typer.echo(f"{target.id}: {target.instance.offering}, port {target.port}")
         _explain(name, len(adoptable), is_to_be_replaced=is_to_be_replaced)
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-        _take(plane, spec, adoptable, is_to_be_replaced=is_to_be_replaced)
+        with Teller() as teller:
+            teller.now("waits until EC2 shows the tags, and rows can be written")
+            _take(plane, spec, adoptable, is_to_be_replaced=is_to_be_replaced)
         plane.tell(name, "tick")
         typer.echo(f"Adopted: {len(adoptable)}.")
 

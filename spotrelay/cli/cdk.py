@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import spotrelay
-from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
+from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.telling import Teller
+from spotrelay.operate.permissions import action_in
 from spotrelay.operate.stack_remedies import remedy
 
 ROOT = Path(spotrelay.__file__).resolve().parents[1]
 """The working copy, if this is one: a wheel has no CDK app."""
+
+COMMAND = Path(sys.executable).parent / "cdk"
+"""Where set-up puts it."""
 
 LOOK_S = 0.5
 """Between looks at the clock while the CDK says nothing."""
@@ -40,22 +44,27 @@ _USAGE = "exited with error 2"
 _NOISE = ("node:", "    at ", "Subprocess", "feature flags", "cdk flags")
 
 
+def must_be_here(command: str) -> None:
+    """Let only a clone that has been set up go on: it has the CDK app, and the CDK.
+
+    Raises:
+        CommandError: this is none.
+    """
+    if not (ROOT / "cdk.json").exists():
+        raise CommandError(
+            "deploying needs a clone of SpotRelay, and this installation has none: in a clone, run make"
+            f" setup, and then .venv/bin/spotrelay {command}"
+        )
+    if not COMMAND.exists():
+        raise CommandError(f"{COMMAND} is missing: run make setup in {ROOT}")
+
+
 class Cdk:
     """The CDK's command line in a working copy, with an account's credentials."""
 
     def __init__(self, region: str, profile: str | None, home: Path, teller: Teller, deadline: float) -> None:
-        """`home`: an empty directory. `deadline`: on the clock of `time.monotonic`, when it is given up.
-
-        Raises:
-            CommandError: there is no working copy, or it hasn't been set up.
-        """
-        self._command = Path(sys.executable).parent / "cdk"
-        if not (ROOT / "cdk.json").exists():
-            raise CommandError(
-                f"{ROOT} has no cdk.json: deploy from a clone of SpotRelay, with its .venv/bin/spotrelay"
-            )
-        if not self._command.exists():
-            raise CommandError(f"{self._command} is missing: run make setup in {ROOT}")
+        """`home`: an empty directory. `deadline`: on the clock of `time.monotonic`, when it is given up."""
+        self._command = COMMAND
         self._profile = profile
         self._region = region
         self._env = environment(os.environ, region, home)
@@ -103,6 +112,8 @@ class Cdk:
         ]
         if self._run(arguments, told):
             words = why(lines)
+            if refused := refusal(words):
+                raise CommandError(f"{refused}. The CDK says: {words}", EXIT_NO_ACCESS)
             what_to_do = remedy(words, self._region)
             raise CommandError(
                 "\n".join(filter(None, (f"cdk deploy failed: {words}", what_to_do))), EXIT_FAILED
@@ -182,6 +193,17 @@ def environment(of: Mapping[str, str], region: str, home: Path) -> dict[str, str
         # The CDK notes which account a key belongs to, for good: elsewhere it may belong to another.
         env["CDK_HOME"] = str(home)
     return env
+
+
+def refusal(words: str) -> str:
+    """Who may not do what, where a deployment failed for that; empty where it failed for something else."""
+    action = action_in(words)
+    if action is None:
+        return ""
+    role = re.search(r"assumed-role/(cdk-[^/]+)/", words)
+    if role:
+        return f"the CDK's role {role[1]} may not do {action}: allow it, or run .venv/bin/cdk bootstrap again"
+    return f"you may not do {action}: docs/deploy.md, Who may deploy, lists what a deployment needs"
 
 
 def why(lines: Sequence[str]) -> str:

@@ -48,6 +48,7 @@ PANELS = {
         "logs": (
             "Show the control plane's decisions about a service, or, with ID, an instance's console output."
         ),
+        "request": "Send one request to a service's own address, and show the answer as it comes.",
         "ui": "Show the fleet on a local page, live: replicas, timeline, losses, prices, scores, cost.",
     },
     "Rehearse and repair": {

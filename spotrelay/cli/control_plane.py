@@ -25,7 +25,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from spotrelay.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.errors import AWS_SAYS, EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
@@ -151,9 +151,12 @@ def explained(error: Exception) -> Told | None:
         case PortError() | ClientError():
             action = missing_action(error)
             if action is not None and action.startswith(VALID_CREDENTIALS):
-                return Told(f"{error}: sign in again, or set AWS_PROFILE", EXIT_NO_ACCESS)
+                remedy = "sign in again, or set AWS_PROFILE"
+                return Told(
+                    f"AWS doesn't take these credentials: {remedy}. {AWS_SAYS} {error}", EXIT_NO_ACCESS
+                )
             if action is not None:
-                return Told(f"{error}: missing {action}; {PERMISSIONS}", EXIT_NO_ACCESS)
+                return Told(f"you may not do {action}: {PERMISSIONS}. {AWS_SAYS} {error}", EXIT_NO_ACCESS)
             again = isinstance(error, PortError) and not isinstance(error, Denied)
             return Told(f"{error}: try again" if again else str(error), EXIT_FAILED)
         case BotoCoreError():

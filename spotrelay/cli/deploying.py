@@ -21,18 +21,19 @@ from spotrelay.cli.files import load_all
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.cli.times import period
-from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
-from spotrelay.operate.assembly import Assembly
+from spotrelay.operate.assembly import Assembly, Bootstrap
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.rows import rows
 from spotrelay.operate.stack_remedies import way_out
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
+from spotrelay.service.check import local_files
 from spotrelay.service.inputs import Inputs, InputsError, inputs
 
 LONGEST = timedelta(days=1)
@@ -47,6 +48,9 @@ ENDED_READ = 100
 SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
 """EC2's own, in whose name it encrypts the disks of Spot instances:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
+
+DEFAULT_QUALIFIER = "hnb659fds"
+"""Of what `cdk bootstrap` makes: https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-customizing.html"""
 
 FILTERED = 50
 """Parameters that one DescribeParameters takes."""
@@ -120,19 +124,29 @@ def loaded(files: Iterable[Path], context: Mapping[str, Any]) -> list[Service]:
             raise CommandError("the CDK reads service files itself: name a file instead of -")
         if "," in str(path.absolute()):
             raise CommandError(f"{path}: the CDK takes a comma for the end of a path: rename it")
-    services, problems = load_all(files, _inputs({**cdk.configured(), **context}))
+    services, problems = load_all(files, said_beside(context))
     if problems:
         raise CommandError("\n".join(map(str, problems)))
     for service in services:
         for problem in service.warnings:
             typer.echo(f"warning: {problem}", err=True)
+        for taken in local_files(service):
+            typer.echo(f"{service.name}: {taken}", err=True)
     return services
 
 
-def _inputs(context: Mapping[str, Any]) -> Inputs:
-    env, env_file = context.get("env") or (), context.get("env_file")
+def said_beside(context: Mapping[str, Any]) -> Inputs:
+    """The envs that the context has, and cdk.json.
+
+    Raises:
+        CommandError: one of them can't be used.
+    """
+    # A path in cdk.json is relative to where that is, and one on the command line to where that was written.
+    said = {**cdk.configured(), **context}
+    env, env_file = said.get("env") or (), said.get("env_file")
+    file = (Path.cwd() if context.get("env_file") else cdk.ROOT) / env_file if env_file else None
     try:
-        return inputs(env.split(",") if isinstance(env, str) else env, Path(env_file) if env_file else None)
+        return inputs(env.split(",") if isinstance(env, str) else env, file)
     except InputsError as error:
         raise CommandError(str(error).replace("--env", "--context env")) from error
 
@@ -142,6 +156,7 @@ def settings(context: Mapping[str, str], services: Sequence[Service]) -> dict[st
     found = {**context, "services": ",".join(str(service.path.absolute()) for service in services)}
     if found.get("env_file"):
         found["env_file"] = str(Path(found["env_file"]).absolute())
+    found["working_directory"] = str(Path.cwd())
     return found
 
 
@@ -154,7 +169,6 @@ class Deployer:
         """`scratch`: an empty directory.
 
         Raises:
-            CommandError: there is no working copy that has been set up.
             BotoCoreError, ClientError: there is no region, or there are no credentials.
         """
         session = where.session()
@@ -179,7 +193,9 @@ class Deployer:
             CommandError: something speaks against deploying them.
             PortError, BotoCoreError: AWS can't be asked.
         """
-        self._teller.now("cdk synth")
+        others = self._may_deploy()
+        asked, context = context, self._with_kept(context)
+        self._teller.now("cdk synth makes the templates")
         directory = self._scratch / "cdk.out"
         said = settings(context, self._services)
         latest = secret_versions(self.clients, self._services)
@@ -195,12 +211,10 @@ class Deployer:
                     f"the settings account and region (cdk.json or --context) say {account}, {region},"
                     f" and the credentials and --region {self.account}, {self.region}: change one"
                 )
-        self._must_be_bootstrapped(assembly)
+        self._must_be_bootstrapped(assembly.bootstrap)
         if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
             self._must_have_spots_role()
-        for name in assembly.stacks:
-            self._must_take_templates(name)
-        self._must_leave_others_alone(assembly)
+        self._must_leave_others_alone(assembly, others, asked)
         return assembly
 
     def deploy(self, assembly: Assembly, parameters: Mapping[str, str] | None = None) -> None:
@@ -252,8 +266,31 @@ class Deployer:
             for name in assembly.shared
         )
 
-    def _must_be_bootstrapped(self, assembly: Assembly) -> None:
-        needed = assembly.bootstrap
+    def _with_kept(self, context: Mapping[str, str]) -> dict[str, str]:
+        """The context with the settings of the last deployment that neither it nor cdk.json says.
+
+        Raises:
+            CommandError: the services were deployed with different ones.
+        """
+        said = {**cdk.configured(), **context}
+        shared = {**(self.stacks.settings(CONTROL_PLANE_STACK) or {})}
+        network = self.stacks.settings(NETWORK_STACK) or {}
+        own = {s.name: self.stacks.settings(SERVICE_STACK + s.name) for s in self._services}
+        kept = without_contradiction(shared, network, together(own, said), said)
+        if kept:
+            values = ", ".join(f"{name}={value}" for name, value in sorted(kept.items()))
+            self._teller.say(f"kept from the last deployment: {values} (-c NAME= takes one away)")
+        return {**kept, **context}
+
+    def _may_deploy(self) -> list[str]:
+        """Ask what would end a deployment anyhow, before the minutes that it takes; all services' stacks."""
+        qualifier = cdk.configured().get("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
+        self._must_be_bootstrapped(Bootstrap(f"/cdk-bootstrap/{qualifier}/version", 1))
+        for name in (CONTROL_PLANE_STACK, NETWORK_STACK, *(SERVICE_STACK + s.name for s in self._services)):
+            self._must_take_templates(name)
+        return self.stacks.named(SERVICE_STACK, are_deployed=True)
+
+    def _must_be_bootstrapped(self, needed: Bootstrap | None) -> None:
         if needed is None:
             return
         with translated():
@@ -294,14 +331,56 @@ class Deployer:
         if stack and (needed := way_out(stack, self.region)):
             raise CommandError(needed, EXIT_FAILED)
 
-    def _must_leave_others_alone(self, assembly: Assembly) -> None:
+    def _must_leave_others_alone(
+        self, assembly: Assembly, deployed_services: Sequence[str], asked: Collection[str]
+    ) -> None:
         own = {SERVICE_STACK + name for name in assembly.services}
-        others = [name for name in self.stacks.named(SERVICE_STACK, are_deployed=True) if name not in own]
+        others = [name for name in deployed_services if name not in own]
         for name in assembly.shared:
             deployed = self.stacks.template(name)
-            if deployed is None:
-                continue
+            if deployed is None or (name == CONTROL_PLANE_STACK and "alarm_email" in asked):
+                continue  # who gets the alarms is what the command is told
             refuse_unsafe(name, deployed, assembly.template(name), others)
+
+
+def together(own: Mapping[str, Mapping[str, str] | None], said: Collection[str]) -> dict[str, str]:
+    """The settings with which services were deployed, those apart that are `said` now; None: it wasn't yet.
+
+    Raises:
+        CommandError: they differ, and one deployment has one value for all.
+    """
+    there = {service: settings for service, settings in own.items() if settings is not None}
+    for name in sorted({name for settings in there.values() for name in settings} - {*said}):
+        values = {service: settings.get(name, "") for service, settings in there.items()}
+        if len({*values.values()}) > 1:
+            each = ", ".join(f"{service} with {name}={value}" for service, value in values.items())
+            raise CommandError(
+                f"these services were deployed with different settings: {each}. Deploy them one at a time, or"
+                f" say what all of them shall have: -c {name}=…"
+            )
+    return {name: value for settings in there.values() for name, value in settings.items()}
+
+
+_INSTEAD_OF = {"nat_gateways": "public_addresses", "public_addresses": "nat_gateways"}
+"""A setting, and another one that goes without it."""
+
+
+def without_contradiction(
+    shared: Mapping[str, str], network: Mapping[str, str], own: Mapping[str, str], said: Mapping[str, Any]
+) -> dict[str, str]:
+    """What of the kept settings goes with what is said now, which counts."""
+    kept = {**shared, **own}
+    # A VPC of SpotRelay's own has zones and a way out, one that exists already has its own.
+    if not said.get("vpc_id", kept.get("vpc_id")):
+        kept = {**network, **{n: v for n, v in kept.items() if n not in _OF_GIVEN_VPC}}
+    return {
+        name: value
+        for name, value in kept.items()
+        if name not in said and said.get(_INSTEAD_OF.get(name, "")) in (None, "", False, "false")
+    }
+
+
+_OF_GIVEN_VPC = ("vpc_id", "subnets", "load_balancer_subnets")
 
 
 def pinned(latest: Mapping[str, int], own: str | Sequence[str] | None) -> str:
@@ -357,7 +436,7 @@ def refuse_unsafe(
     users = ", ".join(name.removeprefix(SERVICE_STACK) for name in sorted(others))
     whose = f", which {users} use{'s' if len(others) == 1 else ''}, too" if users else ""
     raise CommandError(
-        f"{stack} would not stay as it is{whose}: {named}{more}. It was deployed with other settings: repeat"
+        f"{stack} would not stay as it is{whose}: {named}{more}. It was deployed with other settings: say"
         " them with --context, or have them in cdk.json. To change it on purpose, use .venv/bin/cdk deploy"
         f" {stack}"
     )

@@ -13,6 +13,7 @@ from spotrelay.cli.telling import echo_json
 
 if TYPE_CHECKING:
     from spotrelay.aws.experiments import OperatorExperiments
+    from spotrelay.cli.telling import Teller
     from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.drill import Plan, Verdict
 
@@ -45,39 +46,47 @@ def drill(
     Example: spotrelay drill demo
     """
     from spotrelay.cli import control_plane
-    from spotrelay.operate.drill import Drill
-    from spotrelay.operate.watch import Watch
+    from spotrelay.cli.telling import Teller
 
     with control_plane.errors_shown("drill"):
         _check(replicas, is_json=is_json, is_confirmed=is_confirmed)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        experiments = _experiments(plane)
+        _experiments(plane)
         plan = _plan(plane, name, replicas)
         if not goes_on:
             _check_requests(plane, plan)
         if not is_json:
             typer.echo(_question(plan))
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-        run = Drill(
-            plan,
-            Watch(plane.store, name, lambda _: None),
-            experiments,
-            plane.requests,
-            (lambda _: None) if is_json else typer.echo,
-            goes_on,
-        )
-        try:
-            found = run.run()
-        except KeyboardInterrupt:
-            raise CommandError(
-                "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
-                EXIT_FAILED,
-            ) from None
+        with Teller(is_json=is_json) as teller:
+            teller.now(f"the drill waits until {name} is whole again, and EC2 has taken what it warned")
+            found = _run(plane, plan, teller, is_json=is_json, goes_on=goes_on)
         if is_json:
             echo_json(found.to_json())
         else:
             typer.echo(_in_words(found))
         _end(found)
+
+
+def _run(plane: ControlPlane, plan: Plan, teller: Teller, *, is_json: bool, goes_on: bool) -> Verdict:
+    from spotrelay.operate.drill import Drill
+    from spotrelay.operate.watch import Watch
+
+    run = Drill(
+        plan,
+        Watch(plane.store, plan.spec.service, lambda _: None),
+        _experiments(plane),
+        plane.requests,
+        (lambda _: None) if is_json else teller.say,
+        goes_on,
+    )
+    try:
+        return run.run()
+    except KeyboardInterrupt:
+        raise CommandError(
+            "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
+            EXIT_FAILED,
+        ) from None
 
 
 def _check(replicas: int, *, is_json: bool, is_confirmed: bool) -> None:

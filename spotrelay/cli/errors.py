@@ -19,6 +19,9 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_ACCESS = 3
 """There are no credentials, or they lack a permission."""
 
+AWS_SAYS = "AWS says:"
+"""What comes before AWS's own words. They are long, and come last."""
+
 
 class CommandError(Exception):
     """Why a command can't do what it is for: one line, with the remedy."""

@@ -35,6 +35,7 @@ def override(
     Example: spotrelay override demo
     """
     from spotrelay.cli import control_plane
+    from spotrelay.cli.telling import Teller
     from spotrelay.core.held import Override
 
     with control_plane.errors_shown("override"):
@@ -49,7 +50,10 @@ def override(
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
         given = Override(frozenset(held), datetime.now(UTC))
         plane.override(name, given)
-        _tell(name, _answer(plane, name, given))
+        with Teller() as teller:
+            teller.now("waits for the control plane's answer")
+            answer = _answer(plane, name, given)
+        _tell(name, answer)
 
 
 def _nothing(plane: ControlPlane, service: str) -> CommandError:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.prices import Prices
-from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.errors import AWS_SAYS, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.service import Service, in_region
@@ -49,7 +49,7 @@ class PriceList:
             spot = self._prices.spot_since(self.region, types, now - LOOK_BACK)
         except Denied as error:
             needed = "--prices needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory"
-            raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
+            raise CommandError(f"{needed}. {AWS_SAYS} {error}", EXIT_NO_ACCESS) from error
         except PortError as error:
             raise CommandError(
                 f"the prices couldn't be looked up, try again: {error}", EXIT_FAILED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,9 +70,15 @@ def prices(
 
 
 def _check(picture: Path | None) -> None:
-
-    if picture and picture.suffix.lower() not in (".png", ".svg"):
+    if picture is None:
+        return
+    if picture.suffix.lower() not in (".png", ".svg"):
         raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
+    if find_spec("matplotlib") is None:
+        raise CommandError(
+            f"--out {picture}: matplotlib, which draws, isn't installed: a clone has it after make setup; the"
+            " commands alone by uv tool install --with matplotlib, or pipx inject spotrelay matplotlib"
+        )
 
 
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:

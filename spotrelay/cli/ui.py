@@ -36,12 +36,13 @@ def ui(
 ) -> None:
     """Show the fleet on a local page, live: replicas, timeline, losses, prices, scores, cost.
 
-    The page is read-only, and opens on this machine alone, by the address that is printed. It asks AWS only
-    while a browser shows it.
+    It can send a service a request, and changes nothing. It opens on this machine alone, by the address that
+    is printed, and asks AWS only while a browser shows it.
 
     Example: spotrelay ui demo
     """
     from spotrelay.cli import control_plane
+    from spotrelay.cli.request import via
     from spotrelay.operate.page import server
     from spotrelay.operate.page.poller import Poller
     from spotrelay.operate.page.site import Site
@@ -61,7 +62,7 @@ def ui(
                 f"--port {port}: {error.strerror}: choose another, or 0 for any free one"
             ) from error
         with Poller(source, explain) as poller, TemporaryDirectory(prefix="spotrelay-ui-") as own:
-            site = Site(poller, plane.region, name)
+            site = Site(poller, plane.region, name, via=via)
             address = f"http://{server.ADDRESS}:{socket.getsockname()[1]}/{site.token}/"
             typer.echo(f"{address} shows {name or 'all services'} in {plane.region}, until Ctrl-C")
             sys.stdout.flush()  # whoever started this may read it through a pipe

@@ -23,10 +23,9 @@ from spotrelay.cli.options import (
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spotrelay.cli.deploying import Deployer, Limit, Reached
     from spotrelay.cli.telling import Teller
+    from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.assembly import Assembly
     from spotrelay.operate.rollout import Progress
 
@@ -51,7 +50,7 @@ def up(
 
     Example: spotrelay up services/demo.yaml
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -59,6 +58,7 @@ def up(
         TemporaryDirectory(prefix="spotrelay-") as scratch,
         Teller(is_json=is_json) as teller,
     ):
+        cdk.must_be_here("up")
         limit = deploying.Limit.said(timeout)
         said = deploying.parsed(context or ())
         services = deploying.loaded(files, said)
@@ -71,7 +71,7 @@ def up(
         plane = deploying.found(where)
         following = deploying.Following(plane, teller, limit, since, _line)
         reached = following.until_done(assembly.services)
-        _end(deployer, reached, teller, limit)
+        _end(deployer, plane, reached, teller, limit)
         for one in reached:
             if one.why_not:
                 deploying.told("up", one)
@@ -98,40 +98,25 @@ def _line(made: Progress) -> str:
     return f"{made.service} {made.ready}/{made.desired} ready{rolls}{why}"
 
 
-def way_in(outputs: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
-    """Where clients reach a service, by its stack's outputs, and what is to be done for it.
-
-    None for a service behind a load balancer that isn't SpotRelay's.
-    """
-    address, endpoint = outputs.get("Address"), outputs.get("Endpoint")
-    if address is None or endpoint is None:
-        return None, ()
-    scheme, _, host = address.partition("://")
-    if host != endpoint:
-        return address, (f"{host} must lead to {endpoint}: by a CNAME or an alias record in your DNS",)
-    if scheme == "https":
-        remark = (
-            "no certificate is for that name, so clients can't verify it: say which name yours is for,"
-            " spotrelay.domain in the service file"
-        )
-        return address, (remark,)
-    return address, ()
-
-
-def _end(deployer: Deployer, reached: list[Reached], teller: Teller, limit: Limit) -> None:
+def _end(
+    deployer: Deployer, plane: ControlPlane, reached: list[Reached], teller: Teller, limit: Limit
+) -> None:
+    from spotrelay.cli.request import ways_to_ask
     from spotrelay.core.names import SERVICE_STACK
+    from spotrelay.operate.request import Entrance
 
     lines, documents = [], []
     for one in reached:
         made = one.progress
         stack = deployer.stacks.find(SERVICE_STACK + made.service)
-        address, remarks = way_in(stack.outputs) if stack else (None, ())
+        entrance = Entrance.of(stack.outputs) if stack else None
+        ways = ways_to_ask(plane, entrance, made.service) if entrance else None
         if not one.why_not:
             lines.append(
                 f"{made.service} {made.ready}/{made.desired} ready after {duration(one.after_s)}"
-                + (f": {address}" if address else "")
+                + (f": {entrance.address}" if entrance else "")
             )
-            lines += (f"  {remark}" for remark in remarks)
+            lines += (f"  {line}" for line in (ways.lines if ways else ()))
         documents.append(
             {
                 "service": made.service,
@@ -139,7 +124,8 @@ def _end(deployer: Deployer, reached: list[Reached], teller: Teller, limit: Limi
                 "ready": made.ready,
                 "desired": made.desired,
                 "after_s": round(one.after_s, 1),
-                "address": address,
+                "address": entrance.address if entrance else None,
+                "curl": ways.curl if ways else None,
                 "why_not": one.why_not or None,
             }
         )

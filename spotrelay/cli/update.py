@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.difference import Difference
     from spotrelay.operate.rollout import Progress
+    from spotrelay.operate.stacks import Stack, Stacks
 
 
 def update(
@@ -65,7 +66,7 @@ def update(
 
     Example: spotrelay update services/demo.yaml
     """
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import cdk, control_plane, deploying
     from spotrelay.cli.telling import Teller
 
     with (
@@ -81,6 +82,7 @@ def update(
         if is_rollback:
             _back(_name(file, said), where, teller, limit, is_confirmed=is_confirmed)
             return
+        cdk.must_be_here("update")
         if file.is_dir():
             raise CommandError(f"{file} is a directory: name one service file")
         services = deploying.loaded([file], said)
@@ -109,8 +111,23 @@ def update(
         since = datetime.now(UTC)
         parameter = f"{stack.name}:{image_parameter(services[0].image.reference)}"
         deployer.deploy(assembly, {parameter: asked} if asked else {})
+        _say_address(plane, deployer.stacks, stack, teller)
         wanted = control_plane.deployed(plane, name).version
         follow(plane, spec, teller, limit, since, wanted)
+
+
+def _say_address(plane: ControlPlane, stacks: Stacks, before: Stack, teller: Teller) -> None:
+    """Where clients reach the service from now on, if that is another place."""
+    from spotrelay.cli.request import ways_to_ask
+    from spotrelay.operate.request import Entrance
+
+    stack = stacks.find(before.name)
+    entrance, earlier = (Entrance.of(one.outputs) if one else None for one in (stack, before))
+    if entrance and entrance.address != (earlier and earlier.address):
+        service = before.name.removeprefix(SERVICE_STACK)
+        teller.say(f"{service} is reached at {entrance.address} from now on")
+        for line in ways_to_ask(plane, entrance, service).lines:
+            teller.say(f"  {line}")
 
 
 def _name(file: Path, said: dict[str, str]) -> str:

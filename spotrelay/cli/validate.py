@@ -237,6 +237,7 @@ def _table(facts: Description, costs: Costs | None) -> Table:
         "new versions": facts.updates,
         "disk": facts.disk,
         "image": facts.image,
+        "files": "\n".join(facts.files) or "none of this machine",
         "user data": f"{facts.user_data_bytes} of {MAX_BYTES} bytes",
     }
     for name, value in rows.items():

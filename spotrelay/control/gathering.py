@@ -11,7 +11,7 @@ from spotrelay.control.reporting import Reporting
 from spotrelay.core import desired, timing
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PoolMemory
-from spotrelay.core.ports import PortError, Ports, Unavailable, UnreadableDocument
+from spotrelay.core.ports import PortError, Ports, Unavailable, UnreadableDocument, highest_ended_id
 from spotrelay.core.rows import Removal, Rows
 from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.spec import ServiceSpec
@@ -153,7 +153,7 @@ class Gatherer:
             seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended, ports=registered)
         # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
         if rows.highest_id == 0:
-            seen = replace(seen, ended_id=self.highest_ended_id(service))
+            seen = replace(seen, ended_id=highest_ended_id(self._ports.store, service))
         return seen
 
     def _observed(self, service: str, rows: Rows) -> Sequence[Instance]:
@@ -186,10 +186,6 @@ class Gatherer:
         except PortError as error:  # no reason not to replace what is lost
             launching.note_failed(self._ports, "requests_unknown", service, error)
             return {}
-
-    def highest_ended_id(self, service: str) -> int:
-        """The highest ID in the history; 0 without one."""
-        return next((replica.id for replica in self._ports.store.history(service, 1)), 0)
 
     def _note_presence(self, service: str, rows: Rows) -> None:
         """The service has a document: whatever was told of a removal is over."""

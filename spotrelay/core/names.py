@@ -40,6 +40,10 @@ NETWORK_STACK = "SpotRelay-Network"
 SERVICE_STACK = "SpotRelay-Service-"
 """Names of the CloudFormation stacks; a service's name follows the last one."""
 
+SETTINGS_METADATA = "SpotRelaySettings"
+"""What a stack's template says, in its Metadata, about the settings that it was made with, for the next
+deployment: name → value, as the context has it."""
+
 IMAGE_RESOURCE = "Custom::SpotRelayImage"
 VERSION_RESOURCE = "Custom::SpotRelayVersion"
 """What a service's stack asks of what a deployment keeps: see `stacks.kept`."""

@@ -230,6 +230,11 @@ class Store(Protocol):
         ...
 
 
+def highest_ended_id(store: Store, service: str) -> int:
+    """The highest ID in the history; 0 without one."""
+    return next((replica.id for replica in store.history(service, 1)), 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Instances for `count` replicas from any of the pools, bought one way, once.

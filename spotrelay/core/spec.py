@@ -188,6 +188,9 @@ class ServiceSpec(ServiceSettings):
     target_group_arn: str
     load_balancer: str = ""
     """Its name in metrics, `app/name/id`. A document of before there was scaling has none, and needs none."""
+    address: str = ""
+    """Where clients reach it, `http://…` or `https://…`, for people; empty where the load balancer isn't
+    ours, and in a document of before it said so."""
     on_demand_template: LaunchTemplate | None = None
     """Says the same as `launch_template_id` in `version`, and targets capacity reservations besides, which
     Spot mustn't; None: there is one launch template for both."""

@@ -12,6 +12,9 @@ from spotrelay.core.pools import CapacityPool
 Changes = Mapping[CapacityPool, Sequence[tuple[datetime, float]]]
 """When each pool's Spot price changed, and to what: USD per hour."""
 
+ROOM = 0.1
+"""Of the prices' span, above and below them: a line on the frame itself can't be seen."""
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -85,6 +88,28 @@ def curves(
             from_start = tuple((max(at, start), price) for at, price in ordered)
             found.append(Curve(pool, from_start, on_demand.get(pool.instance_type)))
     return sorted(found, key=lambda curve: (curve.now, str(curve.pool)))
+
+
+def bounds(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Between which prices a chart of them is drawn: their own, with a tenth of room above and below.
+
+    What never changes is drawn in the middle.
+    """
+    least, most = min(curve.least for curve in curves), max(curve.most for curve in curves)
+    room = (most - least or most) * ROOM
+    return least - room, most + room
+
+
+def spread(wanted: Sequence[float], least: float, most: float, apart: float) -> list[float]:
+    """Where labels go that want to be at these rising places: between the bounds, and so far apart."""
+    placed: list[float] = []
+    for place in wanted:
+        placed.append(max(place, placed[-1] + apart if placed else least))
+    ceiling = most
+    for index in reversed(range(len(placed))):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - apart
+    return placed
 
 
 def sparkline(values: Sequence[float], least: float, most: float) -> str:

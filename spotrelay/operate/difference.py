@@ -29,7 +29,7 @@ _OF_INSTANCES = {
 }
 """What the parts of a launch template's data mean in a service file."""
 
-_FROM_STACKS = ("version", "launch_template_id", "target_group_arn", "load_balancer")
+_FROM_STACKS = ("version", "launch_template_id", "target_group_arn", "load_balancer", "address")
 """Of the document: what the stack's resources say and no setting does."""
 
 

@@ -18,7 +18,7 @@ from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.operate.losses import Loss, losses, pauses
+from spotrelay.operate.losses import Loss, losses, outages
 from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 from spotrelay.serving import rollout
 
@@ -119,7 +119,7 @@ class Verdict:
     losses: tuple[Loss, ...]
     requests: Requests | None
     """None: nobody can tell."""
-    pause_s: float
+    outage_s: float
     """How long nobody was in rotation."""
     problems: tuple[str, ...]
 
@@ -139,7 +139,7 @@ class Verdict:
             told.append("requests unknown: no load balancer is known")
         else:
             told.append(f"{self.requests.failed} of {self.requests.total} requests failed")
-        told.append(f"pause {_shown(self.pause_s)}" if self.pause_s else "pause 0")
+        told.append(f"outage {_shown(self.outage_s)}" if self.outage_s else "outage 0")
         return f"{'PASS' if self.is_pass else 'FAIL'}: {', '.join(told)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Verdict:
             "verdict": "PASS" if self.is_pass else "FAIL",
             "problems": list(self.problems),
             **{name: self.slowest(name) for name in names},
-            "pause_s": round(self.pause_s, 3),
+            "outage_s": round(self.outage_s, 3),
             "requests": requests,
             "losses": [loss.to_json() for loss in self.losses],
         }
@@ -167,7 +167,7 @@ def verdict(
 ) -> Verdict:
     """Judge the drill by the rows between `since` and `until`; `problems` are those that ended it early."""
     found = _losses_of(plan, replicas)
-    pause_s = sum((end - begin).total_seconds() for begin, end in pauses(replicas.values(), since, until))
+    outage_s = sum((end - begin).total_seconds() for begin, end in outages(replicas.values(), since, until))
     told = [*problems]
     for victim in plan.victims:
         loss = found.get(victim.id)
@@ -177,9 +177,9 @@ def verdict(
             told.append(f"replica {victim.id} was lost, and no warning arrived")
     if requests and requests.failed:
         told.append(f"{requests.failed} of {requests.total} requests failed")
-    if pause_s > 0:
-        told.append(f"nobody was in rotation for {_shown(pause_s)}")
-    return Verdict(plan.spec.service, tuple(found.values()), requests, pause_s, tuple(dict.fromkeys(told)))
+    if outage_s > 0:
+        told.append(f"nobody was in rotation for {_shown(outage_s)}")
+    return Verdict(plan.spec.service, tuple(found.values()), requests, outage_s, tuple(dict.fromkeys(told)))
 
 
 def _losses_of(plan: Plan, replicas: Mapping[int, Replica]) -> dict[int, Loss]:

@@ -127,7 +127,7 @@ def losses(replicas: Iterable[Replica]) -> list[Loss]:
     return _with_whole(found)
 
 
-def pauses(replicas: Iterable[Replica], since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+def outages(replicas: Iterable[Replica], since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
     """When nobody was in rotation, between `since` and `until`, by the rows."""
     served = [
         (r.entered[ReplicaState.READY], r.left_at or until)

@@ -31,7 +31,6 @@ _PREFIXES = {
     "DescribeStacks": "cloudformation",
     "GetTemplate": "cloudformation",
     "ListStacks": "cloudformation",
-    "DescribeLoadBalancers": "elasticloadbalancing",
     "DescribeTargetHealth": "elasticloadbalancing",
     "DescribeTargetGroups": "elasticloadbalancing",
     "DescribeAlarms": "cloudwatch",
@@ -52,6 +51,12 @@ _PREFIXES = {
 """By operation, whose permission it takes, for answers that don't say. All others are EC2's."""
 
 
+def action_in(words: str) -> str | None:
+    """The IAM action that AWS's words name as not allowed; None: they name none."""
+    named = re.search(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)", words)
+    return named[1] if named else None
+
+
 def missing_action(error: Exception) -> str | None:
     """The IAM action that the credentials lack, such as `dynamodb:Query`; None if that isn't what is wrong.
 
@@ -65,8 +70,7 @@ def missing_action(error: Exception) -> str | None:
         return f"{VALID_CREDENTIALS} ({code})"
     if not any(name in code for name in _CODES):
         return None
-    named = re.search(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)", str(cause))
-    if named:
-        return named[1]
+    if named := action_in(str(cause)):
+        return named
     operation = str(cause.operation_name)
     return f"{_PREFIXES.get(operation, 'ec2')}:{operation}"

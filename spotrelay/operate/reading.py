@@ -49,8 +49,7 @@ class SnapshotReader:
     ) -> ServiceSnapshot:
         """The service as of now, with the last `ended` replicas that are history.
 
-        Address and alarms are those of the `earlier` snapshot, if there is one: for whoever looks all the
-        time.
+        Alarms are those of the `earlier` snapshot, if there is one: for whoever looks all the time.
 
         Raises:
             BotoCoreError: there are no credentials, or nobody answers.
@@ -72,7 +71,7 @@ class SnapshotReader:
         # Clients are made in one thread, as boto3 asks. Then the answers are waited for together.
         _ = plane.clients.dynamodb, plane.clients.ssm
         if not earlier:
-            _ = plane.clients.cloudwatch, plane.clients.elbv2
+            _ = plane.clients.cloudwatch
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(replicas)
             recalled = threads.submit(
@@ -82,33 +81,20 @@ class SnapshotReader:
             if not earlier:
                 ringing = threads.submit(part, Part.ALARMS, lambda: tuple(self._alarms(service)), ())
             spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
-            known = spec or asked.result()[0].document
-            address = earlier.address if earlier else None
-            balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
-            if balancer and not earlier:
-                address = part(Part.ADDRESS, lambda: self._address(balancer), None)
         found, history = asked.result()
-        if earlier:
-            for which in (Part.ADDRESS, Part.ALARMS):
-                if which in earlier.missing:
-                    missing[which] = earlier.missing[which]
+        if earlier and Part.ALARMS in earlier.missing:
+            missing[Part.ALARMS] = earlier.missing[Part.ALARMS]
         return ServiceSnapshot(
             service=service,
             region=plane.region,
             at=now,
-            spec=known if Part.DOCUMENT in missing else spec,
+            spec=spec or (found.document if Part.DOCUMENT in missing else None),
             rows=found,
             history=history,
             memory=recalled.result(),
-            address=address,
             alarms=ringing.result() if ringing else earlier.alarms if earlier else (),
             missing={which: missing[which] for which in Part if which in missing},
         )
-
-    def _address(self, balancer: str) -> str | None:
-        with translated():
-            answer = self._plane.clients.elbv2.describe_load_balancers(Names=[balancer])
-        return next((found["DNSName"] for found in answer["LoadBalancers"]), None)
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
         prefix = alarms_prefix(service)

@@ -24,7 +24,6 @@ class Part(StrEnum):
     HISTORY = "history"
     POOLS = "pools and prices"
     ALARMS = "alarms"
-    ADDRESS = "address"
 
 
 class AlarmState(StrEnum):
@@ -58,11 +57,14 @@ class ServiceSnapshot:
     history: tuple[Replica, ...] = ()
     """Replicas that ended, newest ID first: those of 30 days at most."""
     memory: PoolMemory = field(default_factory=PoolMemory)
-    address: str | None = None
-    """Where its clients reach it."""
     alarms: tuple[Alarm, ...] = ()
     missing: Mapping[Part, str] = field(default_factory=dict)
     """What couldn't be read, and why."""
+
+    @property
+    def address(self) -> str | None:
+        """Where its clients reach it; None: nobody knows."""
+        return (self.spec and self.spec.address) or None
 
     @property
     def replicas(self) -> Mapping[int, Replica]:

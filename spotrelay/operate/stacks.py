@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
+from spotrelay.core.names import SETTINGS_METADATA
 
 NOT_THERE = "does not exist"
 """What CloudFormation says of a stack that isn't there: its code, ValidationError, stands for much else."""
@@ -51,6 +52,12 @@ class Stack:
     def is_stuck(self) -> bool:
         """Whether a deletion of it has failed."""
         return self.status == "DELETE_FAILED"
+
+
+def _as_said(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class Stacks:
@@ -98,6 +105,20 @@ class Stacks:
                 raise
         template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
         return template
+
+    def settings(self, name: str) -> dict[str, str] | None:
+        """The settings that it was deployed with, as a command line says them; None: there is no such stack.
+
+        A stack of before settings were kept has none.
+
+        Raises:
+            PortError: CloudFormation can't be asked.
+        """
+        template = self.template(name)
+        if template is None:
+            return None
+        kept = template.get("Metadata", {}).get(SETTINGS_METADATA, {})
+        return {name: _as_said(value) for name, value in kept.items()}
 
     def named(self, prefix: str, *, are_deployed: bool = False) -> list[str]:
         """Names of the stacks that begin so and aren't deleted, in order.

@@ -71,7 +71,7 @@ def members(source: Path, name: str) -> Iterator[Member]:
         FilesError: there is no such file, it can't be read, or a link in it leads out.
     """
     if not source.exists():
-        raise FilesError(f"there is no {source}: paths are relative to where the command runs")
+        raise FilesError(f"there is no {source}")
     if not (source.is_dir() or source.is_file()):
         raise FilesError(f"{source} is neither a file nor a directory")
     if source.is_file():

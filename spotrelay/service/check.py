@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from spotrelay.core.quotas import Need, needs
 from spotrelay.core.spec import OnUpdate, ReadinessProbe
@@ -92,6 +93,8 @@ class Description:
     updates: str
     disk: str
     image: str
+    files: tuple[str, ...]
+    """What is taken from this machine: each a field and where its files are."""
     user_data_bytes: int
 
 
@@ -127,8 +130,18 @@ def describe(service: Service) -> Description:
         updates=_updates(service),
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
         image=_image(service),
+        files=tuple(local_files(service)),
         user_data_bytes=userdata.size(service),
     )
+
+
+def local_files(service: Service) -> Iterator[str]:
+    """Which of this machine's files go to the instances: `workdir: /home/me/chat`."""
+    if isinstance(service.workdir, Path):
+        yield f"workdir: {service.workdir}"
+    for mount in service.file_mounts:
+        if isinstance(mount.source, Path):
+            yield f"{mount.target}: {mount.source}"
 
 
 def _updates(service: Service) -> str:

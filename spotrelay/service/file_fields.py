@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ _STORAGE_FIELDS = ("name", "source", "store", "mode", "persistent")
 _NO_BUCKET_IS_MADE = "SpotRelay makes no bucket and deletes none"
 
 
-def parse_workdir(value: Any) -> Any:
-    """A directory of this machine, which must be there, or a repository.
+def parse_workdir(value: Any, places: Sequence[Path]) -> Any:
+    """A directory of this machine, which must be there, or a repository. `places`: see `local_path`.
 
     Raises:
         PydanticCustomError: what is wrong, and where.
@@ -54,7 +54,7 @@ def parse_workdir(value: Any) -> Any:
             )
         )
     try:
-        path = local_path(value)
+        path = local_path(value, places)
         if not path.is_file():
             bundle.check(path)
             return path
@@ -63,8 +63,8 @@ def parse_workdir(value: Any) -> Any:
     raise rejected(Finding((), f"{path} is a file: name the directory that it is in"))
 
 
-def parse_file_mounts(value: Any) -> Any:
-    """Every entry, with what it names looked at.
+def parse_file_mounts(value: Any, places: Sequence[Path]) -> Any:
+    """Every entry, with what it names looked at. `places`: see `local_path`.
 
     Raises:
         PydanticCustomError: everything that is wrong, and where.
@@ -75,7 +75,7 @@ def parse_file_mounts(value: Any) -> Any:
     findings: list[Finding] = []
     for name, entry in value.items():
         try:
-            mount = FileMount(target(name), *_source(entry))
+            mount = FileMount(target(name), *_source(entry, places))
             if isinstance(mount.source, Path):
                 bundle.check(mount.source)
         except _AtError as error:
@@ -121,15 +121,15 @@ class _AtError(FilesError):
         self.at: Location = at
 
 
-def _source(entry: Any) -> tuple[Path | Bucket, MountMode]:
+def _source(entry: Any, places: Sequence[Path]) -> tuple[Path | Bucket, MountMode]:
     if isinstance(entry, str) and entry:
-        return (bucket(entry) if is_url(entry) else local_path(entry)), MountMode.COPY
+        return (bucket(entry) if is_url(entry) else local_path(entry, places)), MountMode.COPY
     if isinstance(entry, dict):
-        return _storage(entry)
+        return _storage(entry, places)
     raise FilesError(f"expected a path, s3://bucket/prefix, or fields (source, mode …), got {shown(entry)}")
 
 
-def _storage(entry: Mapping[str, Any]) -> tuple[Path | Bucket, MountMode]:
+def _storage(entry: Mapping[str, Any], places: Sequence[Path]) -> tuple[Path | Bucket, MountMode]:
     for field in entry:
         if field not in _STORAGE_FIELDS:
             raise _AtError(f"unknown field: there are {', '.join(_STORAGE_FIELDS)}", field)
@@ -140,7 +140,7 @@ def _storage(entry: Mapping[str, Any]) -> tuple[Path | Bucket, MountMode]:
         )
     if entry.get("persistent") not in (None, True):
         raise _AtError(f"{_NO_BUCKET_IS_MADE}: remove this", "persistent")
-    source, mode = _storage_source(entry), _mode(entry.get("mode", MountMode.MOUNT))
+    source, mode = _storage_source(entry, places), _mode(entry.get("mode", MountMode.MOUNT))
     if isinstance(source, Path) and mode is not MountMode.COPY:
         raise _AtError(
             f"a path of this machine can only be copied ({_NO_BUCKET_IS_MADE}): say `mode: COPY`,"
@@ -157,7 +157,7 @@ def _mode(wanted: object) -> MountMode:
         raise _AtError(f"expected {', '.join(MountMode)}, got {shown(wanted)}", "mode") from None
 
 
-def _storage_source(entry: Mapping[str, Any]) -> Path | Bucket:
+def _storage_source(entry: Mapping[str, Any], places: Sequence[Path]) -> Path | Bucket:
     source, name = entry.get("source"), entry.get("name")
     if source is None:
         if not isinstance(name, str) or not re.fullmatch(BUCKET_NAME, name):
@@ -166,7 +166,7 @@ def _storage_source(entry: Mapping[str, Any]) -> Path | Bucket:
     if not isinstance(source, str) or not source:
         raise _AtError(f"expected a path or s3://bucket/prefix, got {shown(source)}", "source")
     if not is_url(source):
-        return local_path(source)
+        return local_path(source, places)
     try:
         return bucket(source)
     except FilesError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os.path
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -85,20 +87,29 @@ class FilesError(ValueError):
     """A source or target can't be used; the text says why and what to do instead."""
 
 
-def local_path(text: str) -> Path:
-    """A path as the user wrote it: relative to where the command runs, `~` for the home directory.
+def local_path(text: str, places: Sequence[Path]) -> Path:
+    """A path as the user wrote it: in the first of these places that has it, `~` for the home directory.
+
+    `places`: absolute; as a service file's, its own folder and where the command runs.
 
     Raises:
-        FilesError: nothing can be there.
+        FilesError: nothing is there, or can be.
     """
     try:
-        path = Path(text).expanduser().absolute()
-        path.exists()
+        path = Path(text).expanduser()
+        tried = [Path(os.path.normpath(place / path)) for place in dict.fromkeys(places)]
+        found = next((one for one in tried if one.exists()), None)
     except OSError as error:  # a name that is too long
         raise FilesError(f"can't be read: {error.strerror}") from error
     except RuntimeError as error:  # ~nobody
         raise FilesError(f"expected a path, got {shown(text)}: there is no such home directory") from error
-    return path
+    if found is not None:
+        return found
+    if path.is_absolute() or len(tried) == 1:
+        raise FilesError(f"there is no {tried[0]}")
+    raise FilesError(
+        f"there is no {tried[0]}, beside the service file, and no {tried[1]}, where the command runs"
+    )
 
 
 def target(text: str) -> str:

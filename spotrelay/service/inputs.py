@@ -29,6 +29,8 @@ class Inputs:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     name: str | None = None
     """Instead of the file's."""
+    directory: Path | None = None
+    """Where the command that loads the file was run, if that isn't where it is at work."""
 
 
 NOTHING = Inputs()

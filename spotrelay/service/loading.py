@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from os.path import normpath
 from pathlib import Path
+from typing import Any
 
 from spotrelay import catalog
 from spotrelay.core import timing
@@ -21,7 +23,7 @@ from spotrelay.service.document import Document, Location, read
 from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.file_fields import with_registry
-from spotrelay.service.files import Bucket
+from spotrelay.service.files import Bucket, is_url
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import (
     BALANCER_TIMEOUT_S,
@@ -65,7 +67,8 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     if lack := why_not_on_aws(document.values):
         raise InvalidServiceFileError([document.problem(lack.at, lack.message)])
     problems += [document.problem(port.at, port.message) for port in port_findings(document.values)]
-    file, more = rounds.validated(found)
+    places = (path.parent.absolute(), inputs.directory or Path.cwd())
+    file, more = rounds.validated(found, places)
     problems += more
     if file is None or problems:
         raise InvalidServiceFileError(problems)
@@ -87,9 +90,29 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
         notices=(
             *found.notices,
             *notices,
+            *_in_both_places(document, *places),
             *(document.problem(*one) for one in (*brought.notices(service), *software.notices(service))),
         ),
     )
+
+
+def _in_both_places(document: Document, own: Path, here: Path) -> Iterator[Problem]:
+    """Relative paths that mean something else to SkyServe, which looks only where its command runs."""
+    mounts = document.values.get("file_mounts") or {}
+    texts: dict[Location, Any] = {("workdir",): document.values.get("workdir")}
+    texts |= {
+        ("file_mounts", name): entry.get("source") if isinstance(entry, dict) else entry
+        for name, entry in mounts.items()
+    }
+    for at, text in texts.items():
+        if not isinstance(text, str) or is_url(text) or text.startswith(("/", "~")):
+            continue
+        if (here / text).exists() and (own / text).exists() and not (here / text).samefile(own / text):
+            yield document.problem(
+                at,
+                f"is {normpath(own / text)}, beside the service file; SkyServe would take"
+                f" {normpath(here / text)}, where the command runs: name that in full to have it",
+            )
 
 
 def _wanted(file: ServiceFile) -> tuple[Requirements, Eligibility]:

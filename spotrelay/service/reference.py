@@ -76,13 +76,14 @@ def json_schema() -> dict[str, Any]:
 
     It is a little more permissive than `spotrelay validate`: what depends on several fields isn't in it.
     """
+    all_fields = fields()
+    required = [str(at[0]) for at, field in all_fields.items() if len(at) == 1 and field.is_required()]
     root: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SpotRelay service file",
         **_object(),
-        "required": ["run"],
+        "required": required,
     }
-    all_fields = fields()
     for place, field in all_fields.items():
         _section(root, place[:-1])[str(place[-1])] = _of(place, field)
     for canonical, other in moved():

@@ -7,6 +7,8 @@ read would hide everything that is wrong with the others' combination.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -75,14 +77,14 @@ _DEPENDS: dict[Location, tuple[Location, ...]] = {
 """Where a later round finds something → what it may come of, if that was set aside."""
 
 
-def validated(found: Canonical) -> tuple[ServiceFile | None, list[Problem]]:
-    """The file, or every problem that it has."""
+def validated(found: Canonical, places: Sequence[Path]) -> tuple[ServiceFile | None, list[Problem]]:
+    """The file, or every problem that it has. `places`: where relative paths are looked for, in order."""
     values = copy.deepcopy(found.document.values)
     problems: list[Problem] = []
     told: list[Location] = []
     for _ in range(MAX_ROUNDS):
         try:
-            file = ServiceFile.model_validate(values, context={"dialect": found.dialect})
+            file = ServiceFile.model_validate(values, context={"dialect": found.dialect, "places": places})
         except ValidationError as error:
             new = list(wording.placed(error))
             fresh = [(at, message) for at, message in new if not _comes_of(at, told)]

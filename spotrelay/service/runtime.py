@@ -16,6 +16,9 @@ MAX_CHARACTERS = 8192
 MOST_ZONES = 6
 """No region has more (us-east-1), and there is one subnet per zone."""
 
+LONGEST_BALANCER = f"internal-{'x' * 32}-0123456789.{LONGEST_REGION}.elb.amazonaws.com.cn"
+"""The name of a load balancer: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/"""
+
 _PROBE = "<readiness_probe>"
 """Stands for the probe until the rest is written. Nothing else that a file says can hold a `<`."""
 
@@ -28,6 +31,7 @@ def document(
     version: str,
     target_group_arn: str,
     load_balancer: str,
+    address: str,
     on_demand_template: LaunchTemplate | None = None,
 ) -> str:
     """The document's JSON. What isn't from the file may be a CDK token; `version` is a number, or one."""
@@ -41,6 +45,7 @@ def document(
         launch_template_id=launch_template_id,
         target_group_arn=target_group_arn,
         load_balancer=load_balancer,
+        address=address,
         on_demand_template=on_demand_template,
     ).to_dict()
     probe = json.dumps(values["readiness_probe"])
@@ -64,6 +69,7 @@ def size(service: Service) -> int:
             + "/"
             + "0" * 16,
             load_balancer="app/" + "x" * 32 + "/" + "0" * 16,
+            address=f"https://{service.domain or LONGEST_BALANCER}",
             on_demand_template=LaunchTemplate(template_id, version)
             if service.capacity_reservations
             else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -414,6 +414,19 @@ class SpotRelaySection(Fields):
         return -(-replicas * int(self.standby.removesuffix("%")) // 100)
 
 
+def _workdir(value: Any, info: ValidationInfo) -> Any:
+    return parse_workdir(value, _places(info))
+
+
+def _file_mounts(value: Any, info: ValidationInfo) -> Any:
+    return parse_file_mounts(value, _places(info))
+
+
+def _places(info: ValidationInfo) -> Sequence[Path]:
+    """Where relative paths are looked for."""
+    return (info.context or {}).get("places") or (Path.cwd(),)
+
+
 class ServiceFile(Fields):
     """A whole service file."""
 
@@ -430,11 +443,11 @@ class ServiceFile(Fields):
     secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
         Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
     )
-    workdir: Annotated[Path | GitRepository | None, BeforeValidator(parse_workdir)] = Field(
+    workdir: Annotated[Path | GitRepository | None, BeforeValidator(_workdir)] = Field(
         default=None, description="a directory such as `.`, or fields (url, ref)"
     )
     file_mounts: Annotated[
-        tuple[FileMount, ...], BeforeValidator(parse_file_mounts), BeforeValidator(_nothing_is_empty)
+        tuple[FileMount, ...], BeforeValidator(_file_mounts), BeforeValidator(_nothing_is_empty)
     ] = Field(default=(), description="targets, each with a path, s3://bucket/prefix or fields (source …)")
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")

@@ -25,6 +25,7 @@ from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.ports import Denied
 from spotrelay.operate import difference
 from spotrelay.operate.difference import Change, Difference, How
 from spotrelay.operate.remains import Remains
@@ -64,6 +65,18 @@ def test_a_setting_that_cannot_be_used_is_refused(context: list[str], words: str
 def test_a_value_may_have_an_equals_sign() -> None:
     """As `env=K=V` has."""
     assert deploying.parsed(["env=K=V"]) == {"env": "K=V"}
+
+
+def test_a_path_is_relative_to_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An env_file of cdk.json is beside that, wherever the command runs; one on the command line is here."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "cdk.json").write_text('{"context": {"env_file": "more.env"}}')
+    (tmp_path / "root" / "more.env").write_text("FROM=root")
+    (tmp_path / "more.env").write_text("FROM=here")
+    monkeypatch.setattr(cdk, "ROOT", tmp_path / "root")
+    monkeypatch.chdir(tmp_path)
+    assert deploying.said_beside({}).envs == {"FROM": "root"}
+    assert deploying.said_beside({"env_file": "more.env"}).envs == {"FROM": "here"}
 
 
 def test_a_file_that_is_wrong_stops_before_an_account_is_asked(tmp_path: Path) -> None:
@@ -121,8 +134,65 @@ def test_a_network_that_others_use_does_not_change_in_passing() -> None:
 
 def test_an_address_for_alarms_is_not_lost_by_forgetting_it() -> None:
     """`alarm_email` on the command line of one deployment must be on that of the next."""
-    with pytest.raises(CommandError, match=r"Mail removed.*repeat them with --context"):
+    with pytest.raises(CommandError, match=r"Mail removed.*say them with --context"):
         deploying.refuse_unsafe(CONTROL_PLANE_STACK, {"Resources": MAIL}, {"Resources": {}}, [])
+
+
+def kept(context: dict[str, str], monkeypatch: pytest.MonkeyPatch, **deployed: Any) -> dict[str, str]:
+    """The context that a deployment of `chat` gets, by what stacks keep."""
+    names = {"plane": CONTROL_PLANE_STACK, "network": NETWORK_STACK, "chat": f"{SERVICE_STACK}chat"}
+    found = {names[name]: settings for name, settings in deployed.items()}
+    monkeypatch.setattr(cdk, "configured", dict)
+    deployer: Any = SimpleNamespace(
+        stacks=SimpleNamespace(settings=found.get),
+        _services=[SimpleNamespace(name="chat")],
+        _teller=Teller(),
+    )
+    return deploying.Deployer._with_kept(deployer, context)
+
+
+def test_a_setting_is_kept_until_another_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the control plane, the network and the service itself; said, too, is how one is taken away."""
+    deployed = {
+        "plane": {"alarm_email": "a@b"},
+        "network": {"zones": "us-east-1a,us-east-1b", "nat_gateways": "2"},
+        "chat": {"api_keys": "web"},
+    }
+    found = kept({"alarm_email": "c@d"}, monkeypatch, **deployed)
+    assert found == {
+        "alarm_email": "c@d", "zones": "us-east-1a,us-east-1b", "nat_gateways": "2", "api_keys": "web",
+    }  # fmt: skip
+    assert capsys.readouterr().out == (
+        "kept from the last deployment: api_keys=web, nat_gateways=2, zones=us-east-1a,us-east-1b"
+        " (-c NAME= takes one away)\n"
+    )
+    assert kept({"api_keys": ""}, monkeypatch, chat=deployed["chat"]) == {"api_keys": ""}
+    assert kept({}, monkeypatch) == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_said_counts_where_both_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NAT gateway goes with public addresses, and a VPC of the user's with no zones of ours."""
+    network = {"zones": "us-east-1a,us-east-1b", "nat_gateways": "2"}
+    public = kept({"public_addresses": "true"}, monkeypatch, network=network)
+    assert public == {"zones": network["zones"], "public_addresses": "true"}
+    assert "nat_gateways" in kept({"public_addresses": "false"}, monkeypatch, network=network)
+    given = {"vpc_id": "vpc-1", "subnets": "subnet-1=us-east-1a"}
+    assert kept({}, monkeypatch, network=network, chat=given) == given
+    assert kept({"vpc_id": ""}, monkeypatch, network=network, chat=given) == {**network, "vpc_id": ""}
+
+
+def test_services_with_other_settings_are_not_deployed_together() -> None:
+    """One deployment has one value for all; what is said now, and a service that is new, don't matter."""
+    own = {"a": {"api_keys": "web"}, "b": {}, "new": None}
+    with pytest.raises(
+        CommandError, match=r"a with api_keys=web, b with api_keys=\. Deploy them one at a time"
+    ):
+        deploying.together(own, [])
+    deploying.together(own, ["api_keys"])
+    assert deploying.together({"a": own["a"], "new": None}, []) == {"api_keys": "web"}
 
 
 def test_what_a_service_would_lose_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +248,45 @@ def test_a_zone_that_lacks_something_has_a_remedy(tmp_path: Path, words: str) ->
     assert words in str(failed.value)
     assert ("name the zones, -c zones=" in str(failed.value)) is bool(words)
     assert (f"--region {REGION}" in str(failed.value)) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("arn:aws:iam::1:user/me", "you may not do cloudformation:Create: docs/deploy.md"),
+        (
+            "arn:aws:sts::1:assumed-role/cdk-hnb659fds-cfn-exec-role-1-us-east-1/AWSCloudFormation",
+            "the CDK's role cdk-hnb659fds-cfn-exec-role-1-us-east-1 may not do cloudformation:Create",
+        ),
+    ],
+)
+def test_a_deployment_that_is_not_allowed_names_who_may_not_do_what(user: str, words: str) -> None:
+    """First, and the CDK's own words come last."""
+    said = f"User: {user} is not authorized to perform: cloudformation:Create on resource: x"
+    assert cdk.refusal(said).startswith(words)
+    assert cdk.refusal("No room") == ""
+
+
+def test_what_ends_a_deployment_anyhow_is_found_before_the_templates_are_made(
+    region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synthesis takes twenty seconds: a missing bootstrap or permission needs none of it."""
+
+    def synth(*_: Any) -> None:
+        raise AssertionError("the templates were made")
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
+    with pytest.raises(CommandError, match="has never been bootstrapped"):
+        deployer.synthesized({})
+    region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="6", Type="String")
+
+    def denied(_: str) -> None:
+        raise Denied("no", "AccessDenied")
+
+    monkeypatch.setattr(deployer.stacks, "find", denied)
+    with pytest.raises(Denied):
+        deployer.synthesized({})
 
 
 def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path) -> None:
@@ -247,7 +356,7 @@ def stack(environment: str) -> dict[str, Any]:
         "environment": environment,
         "properties": {
             "templateFile": "template.json",
-            "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/x/version",
+            "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/hnb659fds/version",
             "requiresBootstrapStackVersion": 6,
         },
     }
@@ -285,7 +394,7 @@ def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
 
     monkeypatch.setattr(cdk.Cdk, "synth", synth)
     if bootstrapped:
-        region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value=bootstrapped, Type="String")
+        region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value=bootstrapped, Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     monkeypatch.setattr(deployer.stacks, "named", lambda _, **__: [])
     monkeypatch.setattr(deployer.stacks, "find", lambda _: None)
@@ -311,7 +420,7 @@ def deployer_of_shared(
 
     monkeypatch.setattr(cdk.Cdk, "synth", synth)
     monkeypatch.setattr(deploying, "LOOK_S", 0.0)
-    region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value="6", Type="String")
+    region.ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="6", Type="String")
     deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
     cloudformation = deployer.clients.cloudformation
     looks = [*statuses]
@@ -365,7 +474,7 @@ def test_what_the_stacks_warn_of_is_told(
         (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
-    service = SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
+    service = SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})
     assert capsys.readouterr().err == "warning: six NAT gateways\n"
@@ -377,8 +486,11 @@ def test_a_key_needs_spots_own_role(
     """Before the account's first Spot request there is none, and nobody can let it use the key."""
     deployer = deployer_of_shared(region, tmp_path, monkeypatch, ["UPDATE_COMPLETE"])
     context = {"kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/1"}
+    monkeypatch.setattr(deployer.stacks, "settings", lambda _: None)
     monkeypatch.setattr(
-        deployer, "_services", [SimpleNamespace(use_spot=True, path=tmp_path, secrets={}, warnings=[])]
+        deployer,
+        "_services",
+        [SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=[])],
     )
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)

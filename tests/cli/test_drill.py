@@ -142,7 +142,7 @@ def test_a_permission_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServedRequests, "between", denied)
     code, output = run("--yes")
     assert code == 3
-    assert "missing cloudwatch:GetMetricData" in output
+    assert "you may not do cloudwatch:GetMetricData" in output
 
 
 @pytest.mark.parametrize(

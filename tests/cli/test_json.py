@@ -119,7 +119,7 @@ REACHED = Reached(Progress("demo", 2, (), 3, 3, 3, 0, 0, True, "", ""), 7.04, ""
 def test_what_became_of_a_deployment(capsys: pytest.CaptureFixture[str]) -> None:
     """Of `up`, without a load balancer of its own, and of `update`, which deployed something or nothing."""
     deployer: Any = SimpleNamespace(stacks=SimpleNamespace(find=lambda _: None))
-    up._end(deployer, [REACHED], Teller(is_json=True), Limit.of(60))
+    up._end(deployer, deployer, [REACHED], Teller(is_json=True), Limit.of(60))
     check("up", json.loads(capsys.readouterr().out))
     for document in (update.document(REACHED, 1), {"service": "demo", "version": 2, "is_deployed": False}):
         echo_json(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,7 @@ from spotrelay.cli.app import app
 from spotrelay.cli.control_plane import explained
 from spotrelay.cli.errors import EXIT_NO_ACCESS
 from spotrelay.cli.options import Where
+from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 
 REGION = "us-east-1"
@@ -200,8 +202,30 @@ def test_credentials_that_aws_doesnt_take_are_no_missing_permission(code: str) -
     told = explained(ClientError({"Error": {"Code": code, "Message": "over"}}, "DescribeInstances"))
     assert told
     assert told.exit_code == EXIT_NO_ACCESS
-    assert "sign in again" in told
+    assert told.startswith("AWS doesn't take these credentials: sign in again")
     assert "permission" not in told
+
+
+def test_who_waits_without_a_terminal_reads_for_what(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, again and again; what has happened stays alone on standard output."""
+    said = ""
+    with Teller(beat_s=0.001) as teller:
+        teller.say("deploying")
+        teller.now("chat 1/3 ready")
+        while said.count("… chat 1/3 ready\n") < 2:
+            found = capsys.readouterr()
+            assert found.out in ("deploying\n", "")
+            said += found.err
+
+
+def test_nothing_is_told_of_a_wait_while_a_person_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """The question stays the last line."""
+    with Teller(beat_s=0.001) as teller:
+        teller.now("chat 1/3 ready")
+        with teller.paused():
+            capsys.readouterr()
+            time.sleep(0.02)
+            assert capsys.readouterr().err.count("…") <= 1, "one may have been on its way"
 
 
 def test_the_region_is_found_as_the_aws_cli_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +271,8 @@ def test_a_missing_permission_says_where_the_needed_ones_are() -> None:
     )
     told = explained(refused)
     assert told
-    assert "missing ssm:GetParameters; docs/commands.md" in told
+    assert told.startswith("you may not do ssm:GetParameters: docs/commands.md lists")
+    assert told.endswith(f"AWS says: {refused}")
     assert told.exit_code == EXIT_NO_ACCESS
 
 
@@ -256,4 +281,4 @@ def test_a_missing_permission_is_named_where_aws_doesnt() -> None:
     refused = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstances")
     told = explained(refused)
     assert told
-    assert "missing ec2:DescribeInstances;" in told
+    assert told.startswith("you may not do ec2:DescribeInstances: ")

@@ -132,3 +132,24 @@ def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 10
+
+
+def test_a_warning_does_not_wait_for_what_ticks_need() -> None:
+    """The function of signals loads nothing that only ticks need, and the ticks' loads that before a tick."""
+    program = (
+        "import sys, lambdas.{function}, spotrelay.aws.compose;"
+        "print(*(name for name in {names} if name in sys.modules))"
+    )
+    of_ticks = ["ticks", "gathering", "probing", "notifying"]
+    names = [f"spotrelay.control.{name}" for name in of_ticks] + ["spotrelay.serving.reconcile"]
+    loaded = {
+        function: subprocess.run(
+            [sys.executable, "-c", program.format(function=function, names=names)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for function in ("on_signal", "reconcile")
+    }
+    assert loaded["on_signal"] == []
+    assert loaded["reconcile"] == names

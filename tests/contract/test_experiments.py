@@ -16,7 +16,7 @@ from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.experiments import Experiments, OperatorExperiments
-from spotrelay.aws.requests import Requests, ServedRequests
+from spotrelay.aws.requests import Minute, Requests, ServedRequests
 from spotrelay.core.ports import Denied, Unavailable
 from tests.examples import demo_spec
 
@@ -173,3 +173,19 @@ def test_requests_from_the_minute_on(clients: Clients) -> None:
     assert found == Requests(512, 4)
     assert failed == {minutes[0]: 3, minutes[1]: 1}
     assert ServedRequests(clients).between(replace(spec, load_balancer=""), NOW, NOW) is None
+
+
+def test_requests_by_the_minute_with_how_long_they_took(clients: Clients) -> None:
+    """Only minutes that are complete; without an answer there is no time of one."""
+    minutes = [NOW.replace(second=0, minute=minute) for minute in (0, 1, 8)]
+    told = {"routed": [50.0, 9.0, 3.0], "target": [1.0], "p50": [0.2], "p99": [1.5], "balancer": [2.0, 1.0]}
+    results = [
+        {"Id": id_, "Values": values, "Timestamps": minutes[: len(values)]} for id_, values in told.items()
+    ]
+    spec = replace(demo_spec(), load_balancer="app/demo/1")
+    until = NOW.replace(minute=9)
+    with Stubber(clients.cloudwatch) as cloudwatch:
+        cloudwatch.add_response("get_metric_data", {"MetricDataResults": results})
+        found = ServedRequests(clients).minutes(spec, NOW, until)
+    assert found == (Minute(minutes[0], 50, 3, 0.2, 1.5), Minute(minutes[1], 9, 1))
+    assert ServedRequests(clients).minutes(replace(spec, load_balancer=""), NOW, NOW) is None

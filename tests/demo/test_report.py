@@ -41,16 +41,16 @@ class Played:
 
     def problems(self, requests: Mapping[str, Any] = GOOD_REQUESTS) -> list[str]:
         """What the report would call broken."""
-        gaps = self.gaps()
-        unservable = report.unservable_requests(self.balanced, gaps)
+        outages = self.outages()
+        unservable = report.unservable_requests(self.balanced, outages)
         return [
             *report.broken_to_clients(requests, late=[], denied=[], unservable=unservable),
-            *report.broken_in_fleet(self.interruptions, self.replicas, 3, 0, gaps),
+            *report.broken_in_fleet(self.interruptions, self.replicas, 3, 0, outages),
         ]
 
-    def gaps(self) -> list[report.Gap]:
+    def outages(self) -> list[report.Outage]:
         """When nobody was in rotation."""
-        return report.gaps(self.interruptions, self.replicas, self.end)
+        return report.outages(self.interruptions, self.replicas, self.end)
 
     def came(self, at: datetime) -> None:
         """A request came, and the load balancer had nobody for it."""
@@ -96,7 +96,7 @@ def test_a_second_replacement(played: Played) -> None:
     played.replicas[14] = twin
     assert played.problems() == [
         "replica 6 (story e) must have exactly one replacement, and has [10, 14]",
-        f"replica IDs must be 1 to 13 without a gap, and are {list(range(1, 15))}",
+        f"replica IDs must be 1 to 13 with none left out, and are {list(range(1, 15))}",
     ]
 
 
@@ -270,30 +270,30 @@ def test_somebody_was_always_in_rotation(played: Played) -> None:
     in_f = [i for i in played.interruptions if i.story == "f"]
     assert [i.served_on_s for i in in_f] == [1.9, 1.9, 6.0]
     assert [i.served_on_s for i in played.interruptions if i.story in "acde"] == [None] * 4
-    assert played.gaps() == []
+    assert played.outages() == []
 
 
 def test_nobody_in_rotation_while_somebody_could_be() -> None:
     """A product that takes all of them out at once breaks the promise, whatever the requests say."""
     played = Played("hasty")
-    (gap,) = played.gaps()
-    assert gap.duration_s == 6.0
-    assert gap.could_serve == played.interruptions[-1].replica
-    played.came(gap.since + seconds(1))
+    (outage,) = played.outages()
+    assert outage.duration_s == 6.0
+    assert outage.could_serve == played.interruptions[-1].replica
+    played.came(outage.since + seconds(1))
     assert played.problems({**GOOD_REQUESTS, "failed": 1}) == [
         "1 of 100 requests failed",
-        f"nobody was in rotation for 6.0 s, and replica {gap.could_serve} could have been",
+        f"nobody was in rotation for 6.0 s, and replica {outage.could_serve} could have been",
     ]
 
 
 def test_requests_that_nobody_could_have_served() -> None:
     """Where EC2 is faster than any replacement, only what came after the last one's time is forgiven."""
     played = Played("slow")
-    (gap,) = played.gaps()
-    assert (gap.duration_s, gap.could_serve) == (20.1, None)
+    (outage,) = played.outages()
+    assert (outage.duration_s, outage.could_serve) == (20.1, None)
     for after_s in (-1, 1, 2, 21):
-        played.came(gap.since + seconds(after_s))
-    played.balanced.append({"target": "i-1", "started": (gap.since + seconds(3)).timestamp()})
+        played.came(outage.since + seconds(after_s))
+    played.balanced.append({"target": "i-1", "started": (outage.since + seconds(3)).timestamp()})
     assert played.problems({**GOOD_REQUESTS, "failed": 2}) == []
     assert played.problems({**GOOD_REQUESTS, "failed": 3}) == ["1 of 100 requests failed"]
 
@@ -303,14 +303,14 @@ def test_who_could_serve_is_who_was_there(played: Played) -> None:
     last = played.interruptions[-1]
     warned_at = datetime.fromisoformat(last.warned_at)
     played.interruptions[-1] = replace(last, warned_to_deregistered_s=3.0)
-    assert [(g.since, g.could_serve) for g in played.gaps()] == [(warned_at + seconds(3), last.replica)]
+    assert [(g.since, g.could_serve) for g in played.outages()] == [(warned_at + seconds(3), last.replica)]
     played.interruptions = [
         replace(i, warned_to_reclaimed_s=14.0) if i.story == "f" else i for i in played.interruptions
     ]
-    assert [g.could_serve for g in played.gaps()] == [None], "four seconds later each was at its end"
+    assert [g.could_serve for g in played.outages()] == [None], "four seconds later each was at its end"
     later = (warned_at + seconds(100)).isoformat()
     played.interruptions.append(replace(last, replica=max(played.replicas), warned_at=later))
-    assert [g.could_serve for g in played.gaps()] == [None], "who is warned later is who was ready later"
+    assert [g.could_serve for g in played.outages()] == [None], "who is warned later is who was ready later"
 
 
 def test_the_report_is_json(played: Played) -> None:
@@ -323,7 +323,7 @@ def test_the_report_is_json(played: Played) -> None:
         calls=[],
         stories=[],
         problems=["one"],
-        gaps=[],
+        outages=[],
         unservable=0,
     )
     assert json.loads(json.dumps(built)) == built

@@ -67,7 +67,7 @@ def test_a_drill_under_load_passes_and_says_what_the_history_says(stand: Stand) 
     with Clients(stand) as clients:
         told = answer_of(started(stand, "drill", "--yes", "--json", by=rehearses))
         clients.were_served()
-    assert (told["verdict"], told["problems"], told["pause_s"]) == ("PASS", [], 0)
+    assert (told["verdict"], told["problems"], told["outage_s"]) == ("PASS", [], 0)
     assert told["requests"]["failed"] == 0
     assert 0 < told["requests"]["total"] <= clients.stop().sent
     (loss,) = told["losses"]

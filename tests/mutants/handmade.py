@@ -85,7 +85,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "warnings-go-by-the-file",
-        "control.controller",
+        "control.signals",
         "wanted = spec and rollout.in_effect(spec, rows, now)",
         "wanted = spec",
         "the fast path reads the service file's number, whatever an operator asks for",
@@ -106,7 +106,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "successors-not-read",
-        "control.controller",
+        "control.signals",
         old="        if related <= replica_ids:\n",
         new="        if True:\n",
         wrong="a warned replica whose replacement is under way gets a second one",
@@ -143,7 +143,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "lease-kept",
-        "control.controller",
+        "control.ticks",
         old="            ports.store.release(service, holder)\n",
         new="            pass\n",
         wrong="the next tick must wait until the lease of this one expires",
@@ -159,7 +159,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "next-tick-not-announced",
-        "control.controller",
+        "control.ticks",
         old="            self._performer.announce(service, due, serving)\n",
         new="            pass\n",
         wrong="after a tick nobody looks before the minute is over",
@@ -425,7 +425,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "the-last-moment-is-the-last-word",
-        "control.controller",
+        "control.signals",
         old=(
             '            outcome.attempt("ask", '
             "lambda: said.update(self._ports.fleet.warned({*last.values()})))\n"

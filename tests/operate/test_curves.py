@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from spotrelay.accounting.days import Day
 from spotrelay.core.pools import CapacityPool
-from spotrelay.operate.curves import curves, sparkline
+from spotrelay.operate.curves import bounds, curves, sparkline, spread
 from spotrelay.operate.drawing import draw
 from spotrelay.operate.scores import scores_of
 from spotrelay.operate.words import duration
@@ -48,6 +51,37 @@ def test_a_picture_is_written_and_says_what_is_in_it(tmp_path: Path) -> None:
     shown = draw(found, "chat", NOON, NOON + HOUR, tmp_path / "prices.svg")
     assert [curve.pool for curve in shown] == pools[:8]
     assert (tmp_path / "prices.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_a_chart_has_room_for_its_curves_and_for_nothing_else() -> None:
+    """On-demand costs several times as much and would flatten them; a price that stands is in the middle."""
+    changes = {POOL: [(NOON, 0.3), (NOON + HOUR, 0.4)], OTHER: [(NOON, 0.35)]}
+    dear = curves(changes, (POOL, OTHER), {"g5.xlarge": 9.0}, NOON)
+    assert bounds(dear) == pytest.approx((0.29, 0.41))
+    assert bounds(dear[:1]) == pytest.approx((0.315, 0.385))
+
+
+def test_labels_keep_apart_within_the_chart() -> None:
+    """Those that fit stay where their curves end; the others make room, in the same order."""
+    assert spread([0.2, 0.5], 0.0, 1.0, 0.1) == [0.2, 0.5]
+    assert spread([0.2, 0.2, 0.21], 0.0, 1.0, 0.1) == pytest.approx([0.2, 0.3, 0.4])
+    assert spread([0.9, 1.0, 1.0], 0.0, 1.0, 0.1) == pytest.approx([0.8, 0.9, 1.0])
+    assert spread([], 0.0, 1.0, 0.1) == []
+
+
+def test_each_curve_has_a_look_and_a_label_of_its_own(tmp_path: Path) -> None:
+    """Without colours, too, they differ; on-demand stands in the label, with the share that Spot is of it."""
+    pools = [CapacityPool("us-east-1", "us-east-1a", f"g{n}.xlarge") for n in range(8)]
+    prices = {pool: [(NOON, 0.1 * n)] for n, pool in enumerate(pools, 1)}
+    found = curves(prices, pools, {pool.instance_type: 1.0 for pool in pools[1:]}, NOON)
+    draw(found, "chat", NOON, NOON + HOUR, tmp_path / "prices.svg")
+    svg = (tmp_path / "prices.svg").read_text(encoding="utf-8")
+    # Matplotlib draws letters as outlines, and puts the text beside them into a comment.
+    assert "<!-- us-east-1a/g0.xlarge  0.1000 -->" in svg
+    assert "<!-- us-east-1a/g1.xlarge  0.2000, 20 % of 1.0000 on demand -->" in svg
+    styles = re.findall(r'style="(fill: none; [^"]*stroke-width: 1\.5[^"]*)"', svg)
+    looks = [re.sub(r"stroke: #\w+; |stroke-linecap: \w+", "", style) for style in styles]
+    assert len(looks) == len(set(looks)) == 8
 
 
 def test_scores_are_those_of_the_hours_and_the_last_survey() -> None:

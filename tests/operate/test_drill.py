@@ -118,7 +118,7 @@ SERVED = Requests(512, 0)
 def test_all_well_is_a_pass() -> None:
     """One line with the times of the rows, the requests and the gap."""
     found = told(gone(), *FLEET[1:], BACK, requests=SERVED)
-    assert str(found) == "PASS: out 0.1 s, launched 0.9 s, ready 94 s, 0 of 512 requests failed, pause 0"
+    assert str(found) == "PASS: out 0.1 s, launched 0.9 s, ready 94 s, 0 of 512 requests failed, outage 0"
     assert found.is_pass
     built = found.to_json()
     assert json.loads(json.dumps(built)) == built

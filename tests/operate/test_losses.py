@@ -13,7 +13,7 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from spotrelay.operate.losses import Loss, losses, pauses
+from spotrelay.operate.losses import Loss, losses, outages
 from spotrelay.serving.actions import NEEDLESS, Drain
 from spotrelay.serving.rotation import WARNED
 from tests.operate.replicas import POOL, START, replica
@@ -285,17 +285,17 @@ def test_it_is_json() -> None:
 def test_pauses_are_when_nobody_serves() -> None:
     """From the last one's leave, or since it fails its checks, until the next is ready."""
     rows = [lost(1, 10, replaced_by=2), coming(2, 10.25, replaces=1)]
-    (pause,) = pauses(rows, START, START + seconds(300))
-    assert pause == (START + seconds(10.25), START + seconds(70.25))
-    assert pauses([*rows, row(3, ready=0)], START, START + seconds(300)) == []
+    (outage,) = outages(rows, START, START + seconds(300))
+    assert outage == (START + seconds(10.25), START + seconds(70.25))
+    assert outages([*rows, row(3, ready=0)], START, START + seconds(300)) == []
     ill = replace(row(3, ready=0), unhealthy_since=START + seconds(40))
-    assert pauses([*rows, ill], START, START + seconds(300)) == [
+    assert outages([*rows, ill], START, START + seconds(300)) == [
         (START + seconds(40), START + seconds(70.25))
     ]
-    assert pauses(rows, START + seconds(20), START + seconds(30)) == [
+    assert outages(rows, START + seconds(20), START + seconds(30)) == [
         (START + seconds(20), START + seconds(30))
     ]
-    assert pauses([], START, START + seconds(30)) == [(START, START + seconds(30))]
+    assert outages([], START, START + seconds(30)) == [(START, START + seconds(30))]
 
 
 def test_a_fallback_of_a_fallback() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,16 +13,22 @@ from typing import Any
 
 import pytest
 
+from spotrelay.aws.requests import Minute
 from spotrelay.cli.ui import forward
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.operate.curves import Curve
 from spotrelay.operate.page import poller as page_poller
+from spotrelay.operate.page.graphs import graphs
 from spotrelay.operate.page.picture import MOST_ROWS, last_hour
 from spotrelay.operate.page.poller import Details, Poller
-from spotrelay.operate.page.site import Site, chart
-from spotrelay.operate.snapshot import Part, ServiceSnapshot
+from spotrelay.operate.page.site import Site, chart, sums
+from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+from spotrelay.operate.status import status
+from tests.cli.test_request import CHAT, Server, answering
+from tests.examples import demo_spec
 from tests.operate.replicas import POOL, START, replica
 
 NOW = START + timedelta(minutes=10)
@@ -47,6 +55,8 @@ class FakeSource:
     looks: int = 0
     named: int = 0
     asked: int = 0
+    counted: int = 0
+    minutes: tuple[Minute, ...] = ()
     earlier: list[ServiceSnapshot | None] = field(default_factory=list)
 
     def names(self) -> Collection[str]:
@@ -67,6 +77,12 @@ class FakeSource:
         self.asked += 1
         self._fail()
         return Details(now, curves=self.curves)
+
+    def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
+        """See `Source`."""
+        self.counted += 1
+        self._fail()
+        return self.minutes
 
     def _fail(self) -> None:
         if self.fails:
@@ -89,21 +105,24 @@ class Desk:
 
     def use(self, site: Site) -> None:
         """Ask this one from now on."""
-        self.at_token, self._app = f"/{site.token}", site.app()
+        self.at_token, self.app = f"/{site.token}", site.app()
 
     def after(self, seconds: float) -> None:
         """Some time later."""
         self.at += timedelta(seconds=seconds)
 
-    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765", **more: Any) -> Answer:
         """What the application answers to somebody who knows the address."""
-        return self.ask_at(self.at_token + path, method, host)
+        return self.ask_at(self.at_token + path, method, host, **more)
 
-    def ask_at(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+    def ask_at(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765", **more: Any) -> Answer:
         """What it answers at exactly this path."""
-        return asyncio.run(self._ask(path, method, host))
+        return asyncio.run(self._ask(path, method, host, **more))
 
-    async def _ask(self, path: str, method: str, host: str) -> Answer:
+    async def _ask(
+        self, path: str, method: str, host: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        told = {"host": host, **(headers or {})}
         scope: dict[str, Any] = {
             "type": "http",
             "http_version": "1.1",
@@ -113,10 +132,10 @@ class Desk:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(b"host", host.encode())],
+            "headers": [(name.encode(), value.encode()) for name, value in told.items()],
         }
         sent: list[Any] = []
-        request = iter([{"type": "http.request", "body": b"", "more_body": False}])
+        request = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive() -> Any:
             found = next(request, None)
@@ -127,7 +146,7 @@ class Desk:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
         body = b"".join(m.get("body", b"") for m in sent[1:])
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], headers, body.decode())
@@ -196,6 +215,102 @@ def test_the_page_is_read_only(path: str, method: str) -> None:
     assert shown(FakeSource()).ask(path, method).status == 405
 
 
+OWN = {"origin": "http://127.0.0.1:8765", "content-type": "application/json"}
+
+
+def tried(server: Server, probe: ReadinessProbe | None = CHAT) -> Desk:
+    """A page of a service that answers at this server."""
+    spec = replace(demo_spec("chat"), readiness_probe=probe, address=server.address)
+    return shown(FakeSource(replace(snapshot(READY), spec=spec)))
+
+
+def send(desk: Desk, said: object, headers: Mapping[str, str] = OWN, **more: Any) -> Answer:
+    """Try the service with this form."""
+    body = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return desk.ask("/services/chat/try", "POST", headers=headers, body=body, **more)
+
+
+def test_a_trial_streams_what_the_service_answers() -> None:
+    """A line of JSON for each piece; the service gets the prompt, and the page's form says where it goes."""
+    with answering() as server:
+        desk = tried(server)
+        answer = send(desk, {"prompt": "Hello", "key": "k3y"})
+        form = desk.ask("/services/chat").text.split('id="try"')[1].split("</section>")[0]
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert (answer.status, lines[0]["status"]) == (200, 200)
+    assert [line["text"] for line in lines[1:-1]] == ["Still ", "here, naïve."]
+    assert lines[-1]["problem"] is None
+    (sent,) = server.seen
+    assert json.loads(sent[3])["messages"] == [{"role": "user", "content": "Hello"}]
+    assert f"{server.address}/v1/chat/completions" in form
+    assert 'name="prompt"' in form
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {**OWN, "origin": "http://evil.example"},
+        {**OWN, "origin": "http://127.0.0.1:9999"},
+        {**OWN, "origin": "null"},
+        {**OWN, "sec-fetch-site": "same-site"},
+        {**OWN, "content-type": "text/plain"},
+        {"content-type": "application/json"},
+        {},
+    ],
+)
+def test_a_foreign_page_can_send_no_request(headers: Mapping[str, str]) -> None:
+    """Not even one that knew the token: nothing reaches the service."""
+    with answering() as server:
+        assert send(tried(server), {"prompt": "Hello"}, headers).status == 403
+    assert server.seen == []
+
+
+def test_who_does_not_know_the_address_can_send_none() -> None:
+    """Neither by another token nor by another name of this machine."""
+    with answering() as server:
+        desk = tried(server)
+        for path, host, status in (
+            ("/x/services/chat/try", "127.0.0.1:8765", 403),
+            (f"{desk.at_token}/services/chat/try", "evil.example", 400),
+        ):
+            own = {**OWN, "origin": f"http://{host}"}
+            assert desk.ask_at(path, "POST", host, headers=own, body=b'{"prompt": "a"}').status == status
+    assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"", 400), (b"[]", 400), (b"3", 400), (b"{", 400), (b"\xff", 400), ({}, 400), ({"prompt": 3}, 400),
+        ({"prompt": "x" * 70_000}, 400), (b"x" * 200_000, 413),
+    ],
+)  # fmt: skip
+def test_what_is_no_form_is_refused_in_words(said: object, status: int) -> None:
+    """Whatever a script makes of it."""
+    with answering() as server:
+        answer = send(tried(server), said)
+    assert answer.status == status
+    assert json.loads(answer.text)["problem"]
+    assert server.seen == []
+
+
+def test_a_form_names_no_address() -> None:
+    """Only the path is taken, and it can't lead to another host."""
+    with answering() as server:
+        desk = tried(server, None)
+        for path in ("@evil.example/", "//evil.example/", "http://evil.example/"):
+            assert send(desk, {"method": "GET", "path": path}).status == 400
+        assert send(desk, {"method": "GET", "path": "/x", "address": "http://evil.example"}).status == 200
+    assert [(seen[0], seen[1]) for seen in server.seen] == [("GET", "/x")]
+
+
+def test_a_service_whose_address_is_unknown_has_no_form() -> None:
+    """Behind a load balancer of the user's: a request might be somebody else's."""
+    desk = shown(FakeSource(replace(snapshot(READY), spec=demo_spec("chat"))))
+    assert "Its address isn't known here" in desk.ask("/services/chat").text
+    assert send(desk, {"prompt": "Hello"}).status == 409
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices", "/nowhere"])
 def test_each_answer_forbids_scripts_of_others(path: str) -> None:
     """Every answer, errors too, has a policy without inline script and without other hosts."""
@@ -248,6 +363,107 @@ def test_rows_that_cannot_be_read_leave_those_that_were() -> None:
     text = desk.ask("/services/chat/now").text
     assert "missing dynamodb:Query" in text
     assert 'id="replica-2"' in text
+
+
+def lines(text: str) -> str:
+    """The words of a page, without its tags."""
+    return " ".join(re.sub("<[^>]*>", " ", text).split())
+
+
+def test_what_clients_met_is_beside_the_timeline() -> None:
+    """Requests, errors and latency of the last hour, by the minute, in words and as bars; errors in red."""
+    at = NOW - timedelta(minutes=3)
+    minutes = (Minute(at - timedelta(minutes=1), 120, 2, 0.2, 1.5), Minute(at, 1500, 0, 0.2, 0.5, 7.0))
+    source = FakeSource(replace(snapshot(READY), spec=demo_spec("chat")), minutes=minutes)
+    text = shown(source).ask("/services/chat/now").text
+    words = lines(text)
+    assert f"Requests a minute: 1,500 at {at:%H:%M}, 1,500 at most" in words
+    assert f"Answers of 5xx a minute: 0 at {at:%H:%M}, 2 at most" in words
+    assert f"Until 99 % of answers began: 0.5 s at {at:%H:%M}, 1.5 s at most" in words
+    assert f"Requests that replicas have: 7 at {at:%H:%M}, 7 at most" in words
+    assert text.count('<figure class="bad">') == 1
+    drawn = next(graphs(minutes, NOW)).svg
+    assert 'x="57.00" y="0.00" width="0.80" height="24.00"' in drawn
+
+
+def test_a_service_without_requests_has_none_in_words() -> None:
+    """Nothing is drawn, and nothing fails; where nobody counts, it is said so."""
+    assert [one.words for one in graphs((), NOW)] == ["none"] * 3
+    assert "Nobody counts them" in shown(FakeSource()).ask("/services/chat").text
+
+
+def test_what_clients_met_is_asked_for_every_minute_and_stays_if_it_cannot_be() -> None:
+    """However often the page is shown; a failure is told, with what was known before."""
+    minutes = (Minute(NOW - timedelta(minutes=3), 120, 0),)
+    source = FakeSource(replace(snapshot(READY), spec=demo_spec("chat")), minutes=minutes)
+    desk = shown(source)
+    for _ in range(29):
+        desk.after(2)
+        desk.ask("/services/chat")
+        desk.poller.ask()
+    assert source.counted == 1
+    desk.after(2)
+    desk.ask("/services/chat")
+    source.fails = True
+    desk.poller.ask()
+    assert source.counted == 2
+    words = lines(desk.ask("/services/chat/now").text)
+    assert "Not read: no answer from DynamoDB" in words
+    assert "120 at" in words
+
+
+def test_a_roll_out_shows_how_far_it_is() -> None:
+    """Which version replaces which, and how many are new; without one there is no line."""
+    spec = replace(demo_spec("chat"), version=2, on_update=OnUpdate.ROLLING)
+    new = replace(READY, id=3, version=2)
+    text = lines(shown(FakeSource(replace(snapshot(READY, new), spec=spec))).ask("/services/chat").text)
+    assert "Roll-out v1→v2: 1/3 new, 0 failed, 1 to go" in text
+    done = replace(snapshot(new), spec=spec)
+    assert "Roll-out" not in shown(FakeSource(done)).ask("/services/chat").text
+
+
+def test_a_replica_has_a_page_of_what_explain_says() -> None:
+    """Its story, its states, its log's command and its instance in AWS's console; the tables lead there."""
+    one = replace(READY, instance_id="i-0123456789abcdef0", replaces=1)
+    desk = shown(FakeSource(replace(snapshot(one), spec=demo_spec("chat"))))
+    assert f'href="{desk.at_token}/services/chat/replicas/2"' in desk.ask("/services/chat").text
+    for path in ("/services/chat/replicas/2", "/services/chat/replicas/2/now"):
+        text = desk.ask(path).text
+        assert "why it exists it replaces replica 1" in lines(text)
+        assert "spotrelay logs chat 2" in text
+        assert (
+            "https://us-east-1.console.aws.amazon.com/ec2/home?region=us-east-1"
+            "#InstanceDetails:instanceId=i-0123456789abcdef0"
+        ) in text
+        assert "unknown: EC2" not in text, "what it cost isn't asked for here"
+    assert "Nothing is known of it" in desk.ask("/services/chat/replicas/9").text
+    assert desk.ask("/services/chat/replicas/x").status == 404
+
+
+def test_alarms_that_ring_say_what_to_do() -> None:
+    """In red, each with its description: the command to run, what it means, its section of the runbook."""
+    alarm = Alarm("NotWhole", AlarmState.ALARM, NOW, "Run `spotrelay status chat`. See docs/operations.md")
+    calm = Alarm("Elb5xx", AlarmState.OK, NOW, "Run nothing")
+    desk = shown(FakeSource(replace(snapshot(READY), alarms=(alarm, calm))))
+    for path in ("/", "/services/chat"):
+        text = desk.ask(path).text
+        assert 'class="ringing">NotWhole<' in text
+        assert "NotWhole since 00:10:00. Run `spotrelay status chat`" in lines(text)
+        assert "Run nothing" not in text
+
+
+def test_the_fleet_has_sums() -> None:
+    """Over all services, and none while nothing is known; what isn't known of one isn't known of all."""
+    seen = replace(snapshot(READY), spec=demo_spec("chat"))
+    desk = shown(FakeSource(seen))
+    assert "Services 1 Not whole 1 Ready 1/3 On demand 0 USD/h 0.00 Lost in 24 h 0 Alarms 0" in lines(
+        desk.ask("/").text
+    )
+    assert "Not whole" not in lines(Desk(FakeSource()).ask("/").text)
+    blind = status(replace(seen, missing={Part.ALARMS: "missing cloudwatch:DescribeAlarms"}))
+    found = sums([status(seen), blind])
+    assert found
+    assert (found.services, found.ready, found.desired, found.alarms) == (2, 2, 6, None)
 
 
 def test_many_browsers_cause_no_more_questions() -> None:
@@ -341,12 +557,14 @@ def test_a_loss_is_a_mark() -> None:
 
 
 def test_the_chart_has_each_pool_at_each_time() -> None:
-    """All lines share the times; a price stands until its next change; on-demand is beside it."""
+    """All lines share the times; a price stands until its next change; on-demand takes no room."""
     curve = Curve(POOL, ((NOW - timedelta(hours=40), 0.3), (NOW - timedelta(hours=1), 0.4)), 1.0)
     found = chart(Details(NOW, curves=(curve,)), NOW)
     assert len(found["times"]) == 4
-    assert found["pools"] == [{"name": "us-east-1a/g5.xlarge", "usd": [0.3, 0.3, 0.4, 0.4]}]
-    assert found["on_demand"] == [{"name": "g5.xlarge on demand", "usd": 1.0}]
+    (pool,) = found["pools"]
+    assert (pool["name"], pool["usd"]) == ("us-east-1a/g5.xlarge", [0.3, 0.3, 0.4, 0.4])
+    assert (pool["on_demand_usd"], pool["number_at"]) == (1.0, 0.4)
+    assert found["bounds"] == pytest.approx((0.29, 0.41))
 
 
 def test_a_browser_is_given_a_page_that_leads_to_the_address(tmp_path: Path) -> None:

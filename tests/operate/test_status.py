@@ -29,7 +29,7 @@ from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.scaling import Scaling, Schedule
 from spotrelay.core.timing import seconds
 from spotrelay.operate import start_failures
-from spotrelay.operate.losses import pauses
+from spotrelay.operate.losses import outages
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.status import Judgement, status
 from tests.examples import demo_spec
@@ -321,7 +321,7 @@ def test_one_that_does_not_answer_serves_nobody() -> None:
     assert status(seen(ill)).serving_since is None
     later = on(2, entered={"REQUESTED": 0, "PROVISIONING": 1, "READY": 900})
     assert status(seen(ill, later)).serving_since == START + seconds(900)
-    assert pauses(seen(ill, later).replicas.values(), START + seconds(60), NOW) == [
+    assert outages(seen(ill, later).replicas.values(), START + seconds(60), NOW) == [
         (START + seconds(600), START + seconds(900))
     ]
 

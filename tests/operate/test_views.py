@@ -36,7 +36,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.cost import cost
 from spotrelay.operate.explain import explain
 from spotrelay.operate.history import history
-from spotrelay.operate.losses import Loss, losses, pauses
+from spotrelay.operate.losses import Loss, losses, outages
 from spotrelay.operate.page.picture import last_hour
 from spotrelay.operate.rollout import progress
 from spotrelay.operate.scores import scores_of
@@ -308,10 +308,10 @@ def _values(spending: Spending) -> Mapping[str, float]:
 
 
 def test_pauses_are_told_from_beginning_to_end() -> None:
-    """No two pauses overlap, they lie within the time, and in none of them did anybody serve."""
+    """No two outages overlap, they lie within the time, and in none of them did anybody serve."""
     for seen in snapshots():
         begin = seen.at - timedelta(minutes=5)
-        found = pauses(seen.replicas.values(), begin, seen.at)
+        found = outages(seen.replicas.values(), begin, seen.at)
         assert all(start < end for start, end in found)
         assert all(before[1] <= after[0] for before, after in pairwise(found))
         if found and found[-1][1] == seen.at:

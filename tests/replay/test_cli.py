@@ -302,7 +302,7 @@ def test_without_matplotlib_a_plot_is_refused_and_all_else_works(traces: Path) -
         (
             ["--plot", "x.png"],
             2,
-            "spotrelay replay: matplotlib is not installed: run `uv sync --group operator`\n",
+            "spotrelay replay: matplotlib is not installed: run make setup\n",
         ),
     ):
         done = subprocess.run(

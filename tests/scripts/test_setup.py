@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -88,17 +86,21 @@ def test_a_stamp_fits_only_what_it_was_made_from(environment: ModuleType, tmp_pa
     assert not environment.is_current(stamp, environment.fingerprint(lock))
 
 
-def test_the_package_is_built_with_nothing_that_uv_lock_does_not_have(tmp_path: Path) -> None:
-    """uv builds it with what uv itself brings: without network, and with nothing in its cache."""
-    uv = Path(sys.executable).parent / "uv"
-    places = ["--cache-dir", str(tmp_path / "cache"), "--out-dir", str(tmp_path / "out")]
-    done = subprocess.run(
-        [uv, "build", "--wheel", "--offline", "--no-config", *places, str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "out").glob("spotrelay-*.whl")
-    with zipfile.ZipFile(wheel) as contents:
-        assert {"spotrelay/cli/app.py", "spotrelay/catalog/accelerators.json"} <= set(contents.namelist())
+def test_what_the_machine_lacks_is_said_up_front(
+    environment: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """One line names every command that isn't here, and where all are here there is none."""
+    for name in ("bash", "gzip", "tar"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environment.warn_of_missing()
+    said = capsys.readouterr().out
+    assert said.startswith("set-up: there is no sha256sum and no xargs here. ")
+    assert said.count("\n") == 1
+    for name in ("sha256sum", "xargs"):
+        (tmp_path / name).touch(0o755)
+    environment.warn_of_missing()
+    assert capsys.readouterr().out == ""

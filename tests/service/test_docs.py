@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from spotrelay.service.disk import disk
 from spotrelay.service.document import field_name
-from spotrelay.service.reference import SCHEMA_FILE, entries, json_schema, schema_text, with_table
+from spotrelay.service.reference import END, SCHEMA_FILE, entries, json_schema, schema_text, with_table
 from spotrelay.service.schema import ServiceFile
 from spotrelay.service.wording import fields, sections
 
@@ -88,13 +88,26 @@ def test_the_schema_has_the_older_places_and_skyserves() -> None:
     assert "deprecated" not in policy["dynamic_ondemand_fallback"]
 
 
-def test_the_whole_example_is_a_right_service_file(service: Loader) -> None:
-    """The file at the top of the document validates without a warning."""
-    example = re.search(r"```yaml\n(name: chat.*?)```", TEXT, re.DOTALL)
-    assert example
-    chat = service(example[1])
+def test_the_page_begins_with_what_everybody_sets(service: Loader) -> None:
+    """Ten fields, each with an example and what to know of it; together they are a right service file."""
+    first = TEXT.split("\n## ")[1]
+    example = first.partition("```yaml\n")[2].partition("```")[0]
+    assert first.startswith("What everybody sets\n\n```yaml\n")
+    fields_shown = re.findall(r"^ *(\w+):.*# (\d+): ", example, re.MULTILINE)
+    # An env's and a secret's name stand for the section that has them.
+    named = [{"MODEL_NAME": "envs", "HF_TOKEN": "secrets"}.get(name, name) for name, _ in fields_shown]
+    assert [number for _, number in fields_shown] == [str(n) for n in range(1, 11)]
+    assert re.findall(r"^\d+\. `(\w+)`", first, re.MULTILINE) == named
+    assert {name.rpartition(".")[2] for name in entries()} >= set(named)
+    chat = service(example)
     assert chat.warnings == ()
     assert chat.name == "chat"
+
+
+def test_all_fields_come_last() -> None:
+    """Nothing follows the table that is made from the schema but its end."""
+    assert TEXT.split("\n## ")[-1].startswith("All fields\n")
+    assert TEXT.endswith(f"{END}\n")
 
 
 ACCELERATORS = re.findall(r"^accelerators: [^#\n]*[\]}]", TEXT, re.MULTILINE)

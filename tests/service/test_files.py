@@ -15,7 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotrelay.service import bundle
+from spotrelay.cli import deploying
+from spotrelay.service import bundle, describe, load
+from spotrelay.service.check import local_files
 from spotrelay.service.file_fields import (
     parse_container,
     parse_file_mounts,
@@ -25,6 +27,7 @@ from spotrelay.service.file_fields import (
 from spotrelay.service.files import Bucket, FileMount, FilesError, GitRepository, MountMode, bucket, target
 from spotrelay.service.registry import ecr_registry
 from spotrelay.service.requirements import FINDINGS, Finding
+from stacks.settings import AppSettings
 from tests.service.conftest import GOOD, Loader
 
 
@@ -40,10 +43,10 @@ def files(directory: Path, *paths: str) -> None:
         (directory / path).touch()
 
 
-def findings(parse: Callable[[Any], Any], value: Any) -> list[tuple[tuple[Any, ...], str]]:
+def findings(parse: Callable[..., Any], *given: Any) -> list[tuple[tuple[Any, ...], str]]:
     """What a parser refuses: place and message."""
     with pytest.raises(PydanticCustomError) as caught:
-        parse(value)
+        parse(*given)
     assert caught.value.context
     found: tuple[Finding, ...] = caught.value.context[FINDINGS]
     return [(finding.at, finding.message) for finding in found]
@@ -132,24 +135,48 @@ def test_too_much_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest
         bundle.check(tmp_path)
 
 
-def test_a_work_directory_is_relative_to_where_the_command_runs(
+def test_a_work_directory_is_beside_the_file_or_where_the_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in SkyServe: `.` is the current directory, `~` the home directory, wherever the file is."""
-    monkeypatch.chdir(tmp_path)
+    """The first of both that has it; `~` is the home directory, and a full path stays as it is."""
+    own, here = tmp_path / "own", tmp_path / "here"
     monkeypatch.setenv("HOME", str(tmp_path))
-    files(tmp_path, "code/serve.py")
-    assert parse_workdir(".") == tmp_path
-    assert parse_workdir("code") == parse_workdir("~/code") == tmp_path / "code"
-    assert parse_workdir(None) is None
+    files(tmp_path, "own/code/a", "here/code/a", "here/only/a")
+    assert parse_workdir(".", (own, here)) == own
+    assert parse_workdir("./code/", (own, here)) == own / "code"
+    assert parse_workdir("only", (own, here)) == here / "only"
+    assert parse_workdir("~/here", (own,)) == parse_workdir(str(here), (own,)) == here
+    assert parse_workdir(None, (own,)) is None
     repository = {"url": "https://github.com/a/b", "ref": 1234567}
-    assert parse_workdir(repository) == GitRepository("https://github.com/a/b", "1234567")
+    assert parse_workdir(repository, (own,)) == GitRepository("https://github.com/a/b", "1234567")
+    ((_, message),) = findings(parse_workdir, "nowhere", (own, here))
+    assert message == (
+        f"there is no {own}/nowhere, beside the service file, and no {here}/nowhere, where the command runs"
+    )
+
+
+def test_what_is_taken_is_said_and_is_the_same_wherever_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `validate`, and by `up`, whose CDK runs elsewhere; a notice says what SkyServe would take."""
+    files(tmp_path, "own/code/a", "here/code/a", "here/data")
+    (tmp_path / "own" / "chat.yaml").write_text(GOOD + "workdir: code\nfile_mounts: {/data: data}\n")
+    monkeypatch.chdir(tmp_path / "here")
+    chat = load("../own/chat.yaml")
+    taken = [f"workdir: {tmp_path}/own/code", f"/data: {tmp_path}/here/data"]
+    assert list(local_files(chat)) == list(describe(chat).files) == taken
+    (notice,) = (notice for notice in chat.notices if notice.field == "workdir")
+    assert f"SkyServe would take {tmp_path}/here/code, where the command runs" in notice.message
+    said = deploying.settings({}, [chat])
+    monkeypatch.chdir(tmp_path)
+    found = AppSettings.from_context(said.get)
+    assert list(local_files(load(found.services[0], found.inputs))) == taken
 
 
 @pytest.mark.parametrize(
     ("value", "at", "said"),
     [
-        ("nowhere", (), "there is no {here}/nowhere: paths are relative to where the command runs"),
+        ("nowhere", (), "there is no {here}/nowhere"),
         ("a", (), "{here}/a is a file: name the directory that it is in"),
         ("https://github.com/a/b", (), "a repository is written {{url: https://…, ref: main}}"),
         ({"url": "git@github.com:a/b"}, ("url",), "expected an https:// address"),
@@ -165,7 +192,7 @@ def test_a_work_directory_that_cannot_be_is_refused(
     """Each with its place and what to do instead."""
     monkeypatch.chdir(tmp_path)
     files(tmp_path, "a")
-    ((place, message),) = findings(parse_workdir, value)
+    ((place, message),) = findings(parse_workdir, value, (tmp_path,))
     assert place == at
     assert said.format(here=tmp_path) in message
 
@@ -182,7 +209,8 @@ def test_file_mounts_mean_what_they_mean_in_skyserve(tmp_path: Path, monkeypatch
             "/all": {"source": "s3://models"},
             "/cached": {"name": "other", "store": "S3", "mode": "mount_cached", "persistent": True},
             "/copied": {"name": "other", "source": "data", "mode": "COPY"},
-        }
+        },
+        (tmp_path,),
     ) == (
         FileMount("~/.ssh/key", tmp_path / "key"),
         FileMount("~/sky_workdir/data", tmp_path / "data"),
@@ -235,7 +263,7 @@ def test_a_file_mount_that_cannot_be_is_refused(
     """Each with its place and what to do instead."""
     monkeypatch.chdir(tmp_path)
     files(tmp_path, "key")
-    ((place, message),) = findings(parse_file_mounts, {"/data": entry})
+    ((place, message),) = findings(parse_file_mounts, {"/data": entry}, (tmp_path,))
     assert place == ("/data", *at)
     assert said.format(here=tmp_path) in message
 
@@ -244,7 +272,7 @@ def test_every_file_mount_is_told_in_one_round(tmp_path: Path, monkeypatch: pyte
     """All that is wrong at once, two entries with one target included."""
     monkeypatch.chdir(tmp_path)
     files(tmp_path, "key")
-    found = findings(parse_file_mounts, {"/a": "x", "/": "key", "/b": "key", "/b/": "key"})
+    found = findings(parse_file_mounts, {"/a": "x", "/": "key", "/b": "key", "/b/": "key"}, (tmp_path,))
     assert [place for place, _ in found] == [("/a",), ("/",), ("/b/",)]
 
 

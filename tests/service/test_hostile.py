@@ -69,6 +69,7 @@ def arrives(service: Service, text: str) -> None:
         version="3",
         target_group_arn="arn",
         load_balancer="app/chat/1",
+        address="http://chat-1.us-east-1.elb.amazonaws.com",
     )
     assert not {"{{", "${", "#{"} & {document[at : at + 2] for at in range(len(document))}
     spec = ServiceSpec.from_json(document)
@@ -260,6 +261,7 @@ def test_a_documents_size_is_that_of_the_longest(service: Loader) -> None:
         version="12345",
         target_group_arn=f"arn:aws:elasticloadbalancing:{region}:123456789012:{group}",
         load_balancer=f"app/{'x' * 32}/{'f' * 16}",
+        address=f"http://internal-{'x' * 32}-1234567890.{region}.elb.amazonaws.com",
     )
     assert len(longest) <= runtime.size(chat) < 1.1 * len(longest)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from spotrelay.service import InvalidServiceFileError, user_data
@@ -113,8 +117,15 @@ def test_an_instance_starts_one_server_for_each_gpu(
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.1)
     finally:
-        subprocess.run(["pkill", "-9", "-s", str(process.pid)], check=False)
+        _kill_session(process.pid)
         process.wait()
     assert sorted(set(found)) == wanted
     assert found.count("8000 0") >= 2
     assert all(found.count(one) == 1 for one in wanted[1:])
+
+
+def _kill_session(leader: int) -> None:
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if os.getsid(process.pid) == leader:
+                os.kill(process.pid, signal.SIGKILL)

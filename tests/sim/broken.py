@@ -13,13 +13,15 @@ from unittest.mock import patch
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
 from spotrelay import events
-from spotrelay.control import controller, intake, performing, reporting
+from spotrelay.control import intake, performing, reporting
+from spotrelay.control import ticks as control_ticks
 from spotrelay.control.controller import Controller
 from spotrelay.control.gathering import Gatherer
 from spotrelay.control.intake import Intake
 from spotrelay.control.notifying import Notifier
 from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
+from spotrelay.control.ticks import Ticks
 from spotrelay.core import desired, timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.held import Held, Override
@@ -176,7 +178,7 @@ _missing = strength._missing
 _requested = projection._requested
 _is_due = observation.is_due
 _cooldown = cooldowns._cooldown
-_reconcile = Controller._reconcile
+_reconcile = Ticks._reconcile
 _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
 _replacement = projection._replacement
@@ -194,7 +196,7 @@ _stand_by_after = StandBy.after
 _unowned = reconcile.unowned
 _lapsed = holding.lapsed
 _record = holding.Holding.record
-_decided = controller._decided
+_decided = control_ticks._decided
 _to_launch = rollout.to_launch
 _proven = rollout.proven
 _version = replacement._version
@@ -363,7 +365,7 @@ def rows_above_the_highest_id_are_ignored(rows: Rows, now: datetime) -> Rows:
     return replace(rows, replicas={i: r for i, r in rows.replicas.items() if i <= rows.highest_id})
 
 
-also(controller, "known")(rows_above_the_highest_id_are_ignored)
+also(control_ticks, "known")(rows_above_the_highest_id_are_ignored)
 
 
 @mistake(Gatherer, "_missed", Rule.NEVER_BELOW_DESIRED, since=47)
@@ -472,7 +474,7 @@ def missing_replicas_are_not_counted(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(Controller, "_reconcile", Rule.FOREIGN_UNTOUCHED, Rule.WARNED_NOT_TERMINATED)
+@mistake(Ticks, "_reconcile", Rule.FOREIGN_UNTOUCHED, Rule.WARNED_NOT_TERMINATED)
 def all_warned_instances_are_terminated(self: Any, *args: Any, **kwargs: Any) -> datetime | None:
     """Warned instances are terminated, even foreign ones."""
     said = self._ports.fleet.warned(list(self._ports.fleet.cloud.instances))
@@ -1349,7 +1351,7 @@ def an_override_outlives_its_matter(override: Override, before: Held, held: Sequ
     return "" if shown >= {(one.what, one.why) for one in held} else _lapsed(override, before, held)
 
 
-@mistake(controller, "_decided", Rule.OVERRIDE_BOUND, since=200)
+@mistake(control_ticks, "_decided", Rule.OVERRIDE_BOUND, since=200)
 def an_override_is_carried_out_among_others(
     spec: ServiceSpec | None, seen: Observation, now: datetime, ruling: Holding
 ) -> Sequence[Action]:

@@ -111,7 +111,8 @@ def test_another_version_than_locked_is_refused(tmp_path: Path) -> None:
     """What is deployed is what was locked and tested: an environment that drifted says what to do."""
     lock = tmp_path / "uv.lock"
     lock.write_text(
-        '[[package]]\nname = "spotrelay"\nversion = "0"\ndependencies = [{ name = "jmespath" }]\n'
+        '[[package]]\nname = "spotrelay"\nversion = "0"\n'
+        '[package.dev-dependencies]\nfunctions = [{ name = "jmespath" }]\n'
         '[[package]]\nname = "jmespath"\nversion = "0.0.1"\n',
         encoding="utf-8",
     )

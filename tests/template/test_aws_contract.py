@@ -300,7 +300,7 @@ SERVICES = {
     "Lambda": ("lambda",),
     "Prices and quotas": ("pricing", "service-quotas"),
     "Queues and topics": ("sqs",),
-    "Parameter Store": ("ssm",),
+    "Parameter Store": ("secretsmanager", "ssm"),
 }
 """The page's headings → boto3's names."""
 

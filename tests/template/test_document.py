@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import MISSING, fields
 from functools import reduce
 from pathlib import Path
@@ -428,8 +429,9 @@ def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Se
 
 
 def test_the_document_names_the_load_balancer_as_metrics_do(followed: ServiceSpec) -> None:
-    """Its own one."""
+    """Its own one; and, for people, as clients do."""
     assert followed.load_balancer.endswith(".LoadBalancerFullName>")
+    assert re.fullmatch(r"https?://\S+", followed.address)
 
 
 def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, template: Template) -> None:

@@ -14,10 +14,10 @@ from tests.template.support import Template, as_list, flat, function, function_i
 LOOKS = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "dynamodb:BatchGetItem", "dynamodb:GetItem",
     "dynamodb:Query", "ec2:DescribeSpotPriceHistory", "ec2:GetConsoleOutput",
-    "elasticloadbalancing:DescribeLoadBalancers", "logs:FilterLogEvents", "pricing:GetProducts",
-    "ssm:GetParameters", "ssm:GetParametersByPath",
+    "cloudformation:DescribeStacks", "logs:FilterLogEvents", "pricing:GetProducts", "ssm:GetParameters",
+    "ssm:GetParametersByPath",
 }  # fmt: skip
-"""What status, history, explain, cost, prices, scores and logs call."""
+"""What status, history, explain, cost, prices, scores, logs and request call."""
 
 BOARDS = {
     "cloudwatch:GetDashboard", "cloudwatch:ListDashboards", "lambda:InvokeFunction", "logs:GetQueryResults",
@@ -45,9 +45,8 @@ STARTS = {
 
 WITHOUT_NARROWER_RESOURCE = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "cloudwatch:ListDashboards",
-    "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeLoadBalancers",
-    "lambda:GetAccountSettings", "lambda:ListEventSourceMappings", "logs:GetQueryResults",
-    "pricing:GetProducts",
+    "ec2:DescribeSpotPriceHistory", "lambda:GetAccountSettings", "lambda:ListEventSourceMappings",
+    "logs:GetQueryResults", "pricing:GetProducts",
 }  # fmt: skip
 """Read-only, and AWS knows no resource for them."""
 

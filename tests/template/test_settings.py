@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
+from spotrelay.operate.stacks import Stacks
+from stacks.application import CONTROL_PLANE, NETWORK, SERVICE_PREFIX
 from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
 from tests.template.support import Template, as_list, flat, ingress, warnings_of
@@ -30,6 +32,31 @@ PUBLIC = {"internet_facing": "true"}
 def test_nothing_need_be_chosen() -> None:
     """Without any context there is a control plane, in whatever account and region the CDK finds."""
     assert AppSettings.from_context(dict[str, str]().get) == AppSettings()
+
+
+def test_each_stack_keeps_the_settings_that_change_it(tmp_path: Path) -> None:
+    """For the next deployment, which reads them as they were said; what was left empty is none."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(SERVICE_FILES["demo"].read_text(encoding="utf-8"), encoding="utf-8")
+    context: dict[str, Any] = {
+        "services": [str(file)], "alarm_email": "a@b", "zones": ["us-east-1a", "us-east-1b"],
+        "template_conditions": False, "api_keys": "web,batch", "nat_gateways": "",
+    }  # fmt: skip
+    assembly = synthesize(tmp_path / "out", AppSettings.from_context(context.get))
+    clients: Any = SimpleNamespace(
+        cloudformation=SimpleNamespace(
+            describe_stacks=lambda StackName: {  # noqa: N803
+                "Stacks": [{"StackId": "arn", "StackName": StackName, "StackStatus": "CREATE_COMPLETE"}]
+            },
+            get_template=lambda StackName: {  # noqa: N803
+                "TemplateBody": (assembly / f"{StackName}.template.json").read_text(encoding="utf-8")
+            },
+        )
+    )
+    stacks = Stacks(clients)
+    assert stacks.settings(CONTROL_PLANE) == {"alarm_email": "a@b", "template_conditions": "false"}
+    assert stacks.settings(NETWORK) == {"zones": "us-east-1a,us-east-1b"}
+    assert stacks.settings(f"{SERVICE_PREFIX}demo") == {"api_keys": "web,batch"}
 
 
 def test_the_command_lines_region_is_the_target() -> None:

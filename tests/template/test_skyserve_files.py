@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -317,22 +318,21 @@ EXPECTED = {
 def assemblies(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """File → its cloud assembly. One is for all that need nothing said at the launch."""
     apart = [file for file in FILES if file.stem in SAID or file.stem == "tls"]
-    together = [file for file in FILES if file not in apart]
     work = tmp_path_factory.mktemp("work")
     (work / "server.py").write_text("print('mine')\n", encoding="utf-8")
+    # Its workdir is the directory that it is in.
+    of_work = [Path(shutil.copy(file, work)) for file in FILES if file.stem == "http-workdir"]
+    together = [file for file in FILES if file not in apart and file.name != of_work[0].name]
     found: dict[str, Path] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        # As SkyServe's, a file's workdir is relative to where the command runs.
-        patch.chdir(work)
-        for files in (together, *([file] for file in apart)):
-            settings = AppSettings(
-                services=tuple(files),
-                inputs=SAID.get(files[0].stem, NOTHING),
-                target_region=REGION,
-                certificate_arn=CERTIFICATE if files[0].stem == "tls" else None,
-            )
-            assembly = synthesize(tmp_path_factory.mktemp("skyserve"), settings)
-            found |= dict.fromkeys((file.stem for file in files), assembly)
+    for files in ([*together, *of_work], *([file] for file in apart)):
+        settings = AppSettings(
+            services=tuple(files),
+            inputs=SAID.get(files[0].stem, NOTHING),
+            target_region=REGION,
+            certificate_arn=CERTIFICATE if files[0].stem == "tls" else None,
+        )
+        assembly = synthesize(tmp_path_factory.mktemp("skyserve"), settings)
+        found |= dict.fromkeys((file.stem for file in files), assembly)
     return found
 
 
@@ -348,7 +348,7 @@ def test_the_work_directory_is_uploaded(assemblies: Mapping[str, Path]) -> None:
     """The one archive that is deployed with the twenty stacks has what was in the directory."""
     (asset,) = {asset for assembly in assemblies.values() for asset in assembly.glob("asset.*.gz")}
     with tarfile.open(asset) as archive:
-        assert archive.getnames() == ["workdir", "workdir/server.py"]
+        assert archive.getnames() == ["workdir", "workdir/http-workdir.yaml", "workdir/server.py"]
 
 
 def _facts(template: Template) -> Facts:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from spotrelay.aws.requests import Minute
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.cost import Cost
 from spotrelay.operate.curves import Curve
 from spotrelay.operate.scores import ZoneScores
@@ -23,10 +25,15 @@ LOOK_S = 1.0
 """Between looks at the fleet: with the browser's two seconds, what is in the rows is shown within five."""
 
 FACTS_KEPT_S = 30.0
-"""For so long a service's address, its alarms and the names of all services count: they change rarely."""
+"""For so long a service's alarms and the names of all services count: they change rarely."""
 
 DETAILS_S = 300.0
 """Between questions for prices and cost: EC2's prices change a few times a day."""
+
+SERVED_S = 60.0
+"""Between questions for requests, errors and latency: what CloudWatch counts, it counts by the minute."""
+
+HOUR = timedelta(hours=1)
 
 ASKED_FOR_S = 15.0
 """A service that no browser has asked for in so long is left alone. A background tab asks each minute at
@@ -51,12 +58,24 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What clients met in the last hour. It is asked for every minute: CloudWatch knows no more."""
+
+    at: datetime
+    minutes: tuple[Minute, ...] | None = ()
+    """None: nobody counts them, because the load balancer isn't known."""
+    problem: str | None = None
+    """Why they couldn't be read; then `minutes` are as they were before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What is known of one service."""
 
     snapshot: ServiceSnapshot | None = None
     """The last whose rows could be read; without any, the last; None: nobody has looked yet."""
     details: Details | None = None
+    served: Served | None = None
     problem: str | None = None
     """Why the last look failed; then `snapshot` is older."""
 
@@ -87,6 +106,10 @@ class Source(Protocol):
         """What is asked for every five minutes; what fails is as it was `before`."""
         ...
 
+    def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
+        """See `ServedRequests.minutes`."""
+        ...
+
 
 class Poller:
     """See the module. `explain` puts an error into one line, and says None to a bug."""
@@ -110,6 +133,7 @@ class Poller:
         self._names_read = self._details_read = float("-inf")
         self._facts_read: dict[str, float] = {}
         self._details_at: dict[str, float] = {}
+        self._served_at: dict[str, float] = {}
         self._asked = threading.Event()
         self._is_over = threading.Event()
         self._threads = [
@@ -148,8 +172,10 @@ class Poller:
         """Ask for the details of every service that a browser shows, if they are old enough."""
         for name in self._wanted() or ():
             seen = self._fleet.services.get(name)
-            due = self._details_at.get(name, float("-inf")) + DETAILS_S <= self._monotonic_s()
-            if not due or seen is None or seen.snapshot is None:
+            if seen is None or seen.snapshot is None:
+                continue
+            self._ask_what_was_served(name, seen, seen.snapshot.spec)
+            if self._details_at.get(name, float("-inf")) + DETAILS_S > self._monotonic_s():
                 continue
             self._details_at[name] = self._monotonic_s()
             try:
@@ -158,6 +184,17 @@ class Poller:
                 before = seen.details or Details(self._now())
                 details = replace(before, problems=(self._words(error),))
             self._publish(name, details=details)
+
+    def _ask_what_was_served(self, name: str, seen: Seen, spec: ServiceSpec | None) -> None:
+        if spec is None or self._served_at.get(name, float("-inf")) + SERVED_S > self._monotonic_s():
+            return
+        self._served_at[name] = self._monotonic_s()
+        now = self._now()
+        try:
+            served = Served(now, self._source.served(spec, now - HOUR, now))
+        except Exception as error:  # noqa: BLE001  # told on the page; `_words` lets no bug pass in silence
+            served = replace(seen.served or Served(now), problem=self._words(error))
+        self._publish(name, served=served)
 
     def _run(self, step: Callable[[], None], every_s: float) -> None:
         while not self._is_over.is_set():
@@ -222,12 +259,15 @@ class Poller:
         *,
         snapshot: ServiceSnapshot | None = None,
         details: Details | None = None,
+        served: Served | None = None,
         problem: str | None = None,
     ) -> None:
         with self._lock:
             seen = self._fleet.services.get(name, Seen())
             if details is not None:
                 seen = replace(seen, details=details)
+            elif served is not None:
+                seen = replace(seen, served=served)
             else:
                 seen = replace(seen, snapshot=snapshot or seen.snapshot, problem=problem)
             self._fleet = replace(self._fleet, services={**self._fleet.services, name: seen})

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotrelay.aws.requests import Minute
 from spotrelay.core.ports import OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import details
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.page.poller import COST_DAYS, PRICES, Details
@@ -66,3 +68,7 @@ class PlaneSource:
             errors=part("5xx", lambda: details.errors_of(plane, seen, since), old.errors),
             problems=tuple(problems),
         )
+
+    def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
+        """See `poller.Source`."""
+        return self._details.requests.minutes(spec, since, now)

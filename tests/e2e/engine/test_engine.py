@@ -144,5 +144,5 @@ def test_a_drill_of_it_leaves_no_gap(engine: Bench) -> None:
         output, _ = started(engine, "drill", "--yes", "--json").communicate(timeout=3 * WITHIN_S)
     told = json.loads(output)
     (loss,) = told["losses"]
-    assert (told["pause_s"], loss["replaced_by"] > loss["replica"]) == (0, True)
+    assert (told["outage_s"], loss["replaced_by"] > loss["replica"]) == (0, True)
     assert [one for one in told["problems"] if "request" not in one] == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import Duration, Stack, aws_logs
+from aws_cdk import ArnFormat, Duration, Stack, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
@@ -16,6 +16,7 @@ from spotrelay.core.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
+    WIDGET_FUNCTION,
     Metric,
     fleet_dashboard_name,
 )
@@ -39,6 +40,15 @@ ALARMS_A_ROW = 5
 """So many names are beside each other where a board is as wide as a laptop's screen."""
 
 FROM_ZERO = cloudwatch.YAxisProps(min=0)
+
+
+def in_unit(unit: str) -> cloudwatch.YAxisProps:
+    """An axis from zero, on which everything is measured in the same."""
+    return cloudwatch.YAxisProps(min=0, label=unit, show_units=False)
+
+
+SERVICES_HEIGHT = 6
+"""Half a dozen services; more are scrolled."""
 
 SCORES = cloudwatch.YAxisProps(min=0, max=10)
 """Spot placement scores go from 1 to 10."""
@@ -67,12 +77,13 @@ def dashboard(
     board.add_widgets(*_totals())
     board.add_widgets(
         cloudwatch.AlarmStatusWidget(
-            title="Alarms of the control plane; each service's are on its own board",
+            title="Alarms of the control plane",
             alarms=list(alarms),
             width=FULL,
             height=1 + -(-len(alarms) // ALARMS_A_ROW),
         ),
     )
+    board.add_widgets(widget(Stack.of(scope), "Services, and their alarms", SERVICES_HEIGHT))
     board.add_widgets(
         _graph("Replicas missing, by service", "Maximum", {Metric.REPLICAS_MISSING: ""}),
         _graph(
@@ -91,14 +102,18 @@ def dashboard(
     )
     board.add_widgets(_blocked(logs))
     board.add_widgets(
-        _graph(
-            "Milliseconds from the warning until out of rotation, launched, ready",
-            "Maximum",
-            {
-                Metric.WARNING_TO_DEREGISTERED_MS: "out",
-                Metric.WARNING_TO_LAUNCHED_MS: "launched",
-                Metric.WARNING_TO_READY_MS: "ready",
-            },
+        cloudwatch.GraphWidget(
+            title="Seconds from the warning until out of rotation, launched, ready: the slowest",
+            width=HALF,
+            left=[
+                _expression(label, f"MAX({_search(metric, 'Maximum')}) / 1000")
+                for metric, label in (
+                    (Metric.WARNING_TO_DEREGISTERED_MS, "out"),
+                    (Metric.WARNING_TO_LAUNCHED_MS, "launched"),
+                    (Metric.WARNING_TO_READY_MS, "ready"),
+                )
+            ],
+            left_y_axis=in_unit("seconds"),
         ),
         _graph(
             "Launches",
@@ -135,22 +150,26 @@ def dashboard(
     board.add_widgets(
         _sums(
             "Signals, and what the controller was kept from",
-            Metric.SIGNALS_RECEIVED,
-            Metric.SIGNALS_IGNORED,
-            Metric.MESSAGES_MALFORMED,
-            Metric.TICKS_MALFORMED,
-            Metric.FOREIGN_INSTANCES,
-            Metric.EVENTS_UNSENT,
-            Metric.HELD_BACK,
-            Metric.CALLS_DENIED,
+            {
+                Metric.SIGNALS_RECEIVED: "signals",
+                Metric.SIGNALS_IGNORED: "signals that change nothing",
+                Metric.MESSAGES_MALFORMED: "messages that can't be read",
+                Metric.TICKS_MALFORMED: "ticks that can't be read",
+                Metric.FOREIGN_INSTANCES: "signals about others' instances",
+                Metric.EVENTS_UNSENT: "events that couldn't be sent",
+                Metric.HELD_BACK: "decisions held back",
+                Metric.CALLS_DENIED: "calls that AWS denied",
+            },
         ),
         _sums(
             "Surveys",
-            Metric.SURVEY_REFUSED,
-            Metric.SURVEY_UNANSWERED,
-            Metric.ALL_ZONES_SCORE_LOW,
-            Metric.QUOTAS_SHORT,
-            Metric.IMAGES_GONE,
+            {
+                Metric.SURVEY_REFUSED: "refused",
+                Metric.SURVEY_UNANSWERED: "without an answer",
+                Metric.ALL_ZONES_SCORE_LOW: "every zone scores low",
+                Metric.QUOTAS_SHORT: "quotas too small",
+                Metric.IMAGES_GONE: "images gone",
+            },
         ),
     )
     return board
@@ -186,6 +205,26 @@ def _totals() -> tuple[cloudwatch.SingleValueWidget, ...]:
     )
 
 
+def widget(stack: Stack, title: str, height: int, **params: str) -> cloudwatch.CustomWidget:
+    """What a function of the control plane draws: one service's table, or that of all services."""
+    arn = stack.format_arn(
+        service="lambda",
+        resource="function",
+        resource_name=WIDGET_FUNCTION,
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return cloudwatch.CustomWidget(
+        function_arn=arn,
+        title=title,
+        params=params,
+        width=FULL,
+        height=height,
+        update_on_refresh=True,
+        update_on_resize=False,
+        update_on_time_range_change=False,
+    )
+
+
 def _blocked(logs: Sequence[aws_logs.ILogGroup]) -> cloudwatch.LogQueryWidget:
     """What an alarm on a service can't quote: EC2's own words, and the remedy."""
     return cloudwatch.LogQueryWidget(
@@ -202,7 +241,7 @@ def _blocked(logs: Sequence[aws_logs.ILogGroup]) -> cloudwatch.LogQueryWidget:
     )
 
 
-def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:
+def _sums(title: str, metrics: Mapping[Metric, str]) -> cloudwatch.GraphWidget:
     """What belongs to no one service."""
     return cloudwatch.GraphWidget(
         title=title,
@@ -214,9 +253,9 @@ def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:
                 dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
                 statistic="Sum",
                 period=Duration.seconds(PERIOD_S),
-                label=metric,
+                label=label,
             )
-            for metric in metrics
+            for metric, label in metrics.items()
         ],
         left_y_axis=FROM_ZERO,
     )

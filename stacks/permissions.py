@@ -142,6 +142,12 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     if function is Function.WIDGET:
         return (
             documents(place),
+            service_names(place),
+            Grant(
+                "see which alarms ring; AWS offers no narrower resource for composite ones",
+                ("cloudwatch:DescribeAlarms",),
+                ("*",),
+            ),
             Grant(
                 "read a service's replicas, its history and what is known of pools",
                 ("dynamodb:GetItem", "dynamodb:Query"),

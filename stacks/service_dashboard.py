@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from aws_cdk import ArnFormat, Duration, Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.core.names import WIDGET_FUNCTION, Metric, service_dashboard_name
+from spotrelay.core.names import Metric, service_dashboard_name
+from spotrelay.palette import BAD, CONTEXT, FAILED, MONEY, ON_DEMAND, SERVING, WARNED
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, ours
 from stacks.dashboard import (
@@ -24,6 +25,8 @@ from stacks.dashboard import (
     PERIODS,
     SCORES,
     SURVEY_PERIOD_S,
+    in_unit,
+    widget,
 )
 from stacks.entrance import Entrance
 
@@ -32,20 +35,18 @@ A_ROW = 3
 
 GRAPH_HEIGHT, TABLE_HEIGHT = 6, 8
 
-GREEN, ORANGE, RED, GREY = "#2ca02c", "#ff7f0e", "#d62728", "#7f7f7f"
-"""Of CloudWatch's own palette (`cloudwatch.Color`): Spot, on-demand, missing, the rest."""
-
 SURVEY = Duration.seconds(SURVEY_PERIOD_S)
 
 
 class _Graph(NamedTuple):
-    """Lines on either axis; where it stands is for `_in_rows` to say."""
+    """Lines on either axis, each with one unit; where it stands is for `_in_rows` to say."""
 
     title: str
     left: Sequence[cloudwatch.IMetric]
     right: Sequence[cloudwatch.IMetric] = ()
     is_stacked: bool = False
     axis: cloudwatch.YAxisProps = FROM_ZERO
+    right_axis: cloudwatch.YAxisProps = FROM_ZERO
 
 
 def service_dashboard(
@@ -89,35 +90,37 @@ def _first(of: _Of, service: Service, entrance: Entrance) -> Iterator[_Graph]:
         is_stacked=True,
         # Stacked, they make as many as are desired.
         left=[
-            of.metric(Metric.REPLICAS_SPOT, "Minimum", "on Spot", color=GREEN),
-            of.metric(Metric.REPLICAS_ON_DEMAND, "Minimum", "on demand", color=ORANGE),
-            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=RED),
+            of.metric(Metric.REPLICAS_SPOT, "Minimum", "on Spot", color=SERVING),
+            of.metric(Metric.REPLICAS_ON_DEMAND, "Minimum", "on demand", color=ON_DEMAND),
+            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=BAD),
         ],
         right=(
-            [of.metric(Metric.STANDBYS, "Maximum", "standbys", color=GREY)]
+            [of.metric(Metric.STANDBYS, "Maximum", "standbys", color=CONTEXT)]
             if service.may_have_standbys
             else []
         ),
     )
     yield _Graph(
         "Lost; seconds from the warning until",
+        axis=in_unit("replicas"),
+        right_axis=in_unit("seconds"),
         left=[
-            of.metric(Metric.LOSSES_WARNED, "Sum", "lost, warned", color=ORANGE),
-            of.metric(Metric.LOSSES_UNWARNED, "Sum", "lost, no warning", color=RED),
+            of.metric(Metric.LOSSES_WARNED, "Sum", "lost, warned", color=WARNED),
+            of.metric(Metric.LOSSES_UNWARNED, "Sum", "lost, no warning", color=BAD),
         ],
         right=[
-            of.seconds(Metric.WARNING_TO_DEREGISTERED_MS, "out (s)"),
-            of.seconds(Metric.WARNING_TO_LAUNCHED_MS, "launched (s)"),
-            of.seconds(Metric.WARNING_TO_READY_MS, "ready (s)"),
+            of.seconds(Metric.WARNING_TO_DEREGISTERED_MS, "out"),
+            of.seconds(Metric.WARNING_TO_LAUNCHED_MS, "launched"),
+            of.seconds(Metric.WARNING_TO_READY_MS, "ready"),
         ],
     )
     if entrance.requests:
         yield _Graph(
             "Requests, and answers of 5xx",
-            left=[entrance.requests["requests"].with_(label="requests", color=GREY)],
+            left=[entrance.requests["requests"].with_(label="requests", color=CONTEXT)],
             right=[
                 entrance.requests[name].with_(label=name.replace("_", " "), color=color)
-                for name, color in zip(entrance.errors, (ORANGE, RED), strict=False)
+                for name, color in zip(entrance.errors, (FAILED, BAD), strict=False)
             ],
         )
     if entrance.response_time is not None:
@@ -136,8 +139,8 @@ def _first(of: _Of, service: Service, entrance: Entrance) -> Iterator[_Graph]:
     yield _Graph(
         "Capacity pools: eligible, left alone",
         left=[
-            of.metric(Metric.ELIGIBLE_POOLS, "Minimum", "eligible", color=GREY, period=SURVEY),
-            of.metric(Metric.POOLS_COOLING, "Maximum", "left alone after a loss or a refusal", color=ORANGE),
+            of.metric(Metric.ELIGIBLE_POOLS, "Minimum", "eligible", color=CONTEXT, period=SURVEY),
+            of.metric(Metric.POOLS_COOLING, "Maximum", "left alone after a loss or a refusal", color=WARNED),
         ],
     )
 
@@ -147,40 +150,40 @@ def _then(of: _Of, service: Service) -> Iterator[_Graph]:
     yield _Graph(
         "USD an hour",
         left=[
-            of.metric(Metric.USD_PER_HOUR, "Maximum", "paid", color=GREEN),
-            of.metric(Metric.ON_DEMAND_USD_PER_HOUR, "Maximum", "the same on demand", color=GREY),
+            of.metric(Metric.USD_PER_HOUR, "Maximum", "paid", color=MONEY),
+            of.metric(Metric.ON_DEMAND_USD_PER_HOUR, "Maximum", "the same on demand", color=CONTEXT),
         ],
     )
     yield _Graph(
         "Launches",
         left=[
-            of.metric(Metric.REPLICAS_LAUNCHED, "Sum", "launched", color=GREEN),
-            of.metric(Metric.LAUNCH_REFUSALS, "Sum", "refused: no capacity", color=ORANGE),
-            of.metric(Metric.LAUNCHES_BLOCKED, "Sum", "refused until mended", color=RED),
+            of.metric(Metric.REPLICAS_LAUNCHED, "Sum", "launched", color=SERVING),
+            of.metric(Metric.LAUNCH_REFUSALS, "Sum", "refused: no capacity", color=WARNED),
+            of.metric(Metric.LAUNCHES_BLOCKED, "Sum", "refused until mended", color=BAD),
             of.metric(Metric.LAUNCH_ERRORS, "Sum", "errors"),
-            of.metric(Metric.LAUNCHES_HELD, "Sum", "held back", color=GREY),
+            of.metric(Metric.LAUNCHES_HELD, "Sum", "held back", color=CONTEXT),
         ],
     )
     yield _Graph(
         "Trouble",
         left=[
-            of.metric(Metric.REPLICAS_FAILED, "Sum", "failed to start", color=RED),
+            of.metric(Metric.REPLICAS_FAILED, "Sum", "failed to start", color=FAILED),
             of.metric(Metric.CRASH_LOOPING, "Sum", "crash looping"),
-            of.metric(Metric.ROLLOUT_STOPPED, "Sum", "roll-out stopped", color=ORANGE),
+            of.metric(Metric.ROLLOUT_STOPPED, "Sum", "roll-out stopped", color=BAD),
             of.metric(Metric.ORPHANS_ADOPTED, "Sum", "orphans adopted"),
             of.metric(Metric.ORPHANS_TERMINATED, "Sum", "orphans terminated"),
         ],
     )
     yield _Graph(
         "Seconds for which on-demand has stood in for Spot",
-        left=[of.metric(Metric.LONGEST_FALLBACK_S, "Maximum", "longest", color=ORANGE)],
+        left=[of.metric(Metric.LONGEST_FALLBACK_S, "Maximum", "longest", color=ON_DEMAND)],
     )
     if service.scaling and service.scaling.ongoing:
         yield _Graph(
             "Requests that replicas have by their own account",
             left=[
                 of.metric(Metric.ONGOING_REQUESTS, "Maximum", "requests"),
-                of.metric(Metric.ONGOING_UNKNOWN, "Maximum", "replicas that don't tell", color=RED),
+                of.metric(Metric.ONGOING_UNKNOWN, "Maximum", "replicas that don't tell", color=BAD),
             ],
         )
 
@@ -199,7 +202,7 @@ def _in_rows(board: cloudwatch.Dashboard, graphs: Iterable[_Graph]) -> None:
                     right=list(graph.right),
                     stacked=graph.is_stacked,
                     left_y_axis=graph.axis,
-                    right_y_axis=FROM_ZERO if graph.right else None,
+                    right_y_axis=graph.right_axis if graph.right else None,
                     width=FULL // len(beside),
                     height=GRAPH_HEIGHT,
                 )
@@ -251,9 +254,9 @@ def _numbers(of: _Of) -> Iterable[cloudwatch.IWidget]:
     yield cloudwatch.SingleValueWidget(
         title="Now",
         metrics=[
-            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=RED),
-            of.metric(Metric.REPLICAS_READY, "Minimum", "ready", color=GREEN),
-            of.metric(Metric.REPLICAS_ON_DEMAND, "Maximum", "on demand", color=ORANGE),
+            of.metric(Metric.REPLICAS_MISSING, "Maximum", "missing", color=BAD),
+            of.metric(Metric.REPLICAS_READY, "Minimum", "ready", color=SERVING),
+            of.metric(Metric.REPLICAS_ON_DEMAND, "Maximum", "on demand", color=ON_DEMAND),
             of.metric(Metric.USD_PER_HOUR, "Maximum", "USD an hour"),
             saved,
         ],
@@ -281,22 +284,7 @@ def _numbers(of: _Of) -> Iterable[cloudwatch.IWidget]:
 
 def _table(stack: Stack, service: Service) -> cloudwatch.CustomWidget:
     """Its replicas and last losses, which a function of the control plane's draws."""
-    arn = stack.format_arn(
-        service="lambda",
-        resource="function",
-        resource_name=WIDGET_FUNCTION,
-        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-    )
-    return cloudwatch.CustomWidget(
-        function_arn=arn,
-        title="Replicas and last losses",
-        params={"service": service.name},
-        width=FULL,
-        height=TABLE_HEIGHT,
-        update_on_refresh=True,
-        update_on_resize=False,
-        update_on_time_range_change=False,
-    )
+    return widget(stack, "Replicas and last losses", TABLE_HEIGHT, service=service.name)
 
 
 def _commands(service: Service) -> cloudwatch.TextWidget:

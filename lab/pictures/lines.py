@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,8 +22,8 @@ ALL = 0.0
 """When a value is of all of a widget's time: it then has one of each metric."""
 
 _SEARCH = re.compile(
-    r"(?P<sum>SUM\()?SEARCH\('\{(?P<namespace>[^,}]+),(?P<dimensions>[^}]+)\}"
-    r" MetricName=\"(?P<name>[^\"]+)\"', '(?P<statistic>[^']+)'\)(?(sum)\))"
+    r"(?P<over>(?:SUM|MAX)\()?SEARCH\('\{(?P<namespace>[^,}]+),(?P<dimensions>[^}]+)\}"
+    r" MetricName=\"(?P<name>[^\"]+)\"', '(?P<statistic>[^']+)'\)(?(over)\))"
 )
 
 _PROPERTY = re.compile(r"\$\{PROP\('Dim\.(\w+)'\)\}")
@@ -105,18 +105,19 @@ class _Reader:
         if not expression:
             return [(label, self._points(entry))]
         whole = _SEARCH.fullmatch(expression)
-        if whole and not whole["sum"]:
+        if whole and not whole["over"]:
             found = self._found(whole, entry.period_s)
             return [(_labelled(label, of), points) for of, points in found]
         return [(label, self._calculated(expression, entry.period_s))]
 
     def _calculated(self, expression: str, period_s: int) -> Series:
-        """Metric math, with each sum of a search in place of a metric."""
+        """Metric math, with each sum, or most, of a search in place of a metric."""
         series = dict(self._named)
 
         def named(search: re.Match[str]) -> str:
             id_ = f"search{len(series)}"
-            series[id_] = _total([points for _, points in self._found(search, period_s)])
+            over = max if search["over"] == "MAX(" else math.fsum
+            series[id_] = _over(over, [points for _, points in self._found(search, period_s)])
             return id_
 
         return metric_math.evaluate(_SEARCH.sub(named, expression), series)
@@ -168,6 +169,6 @@ def _labelled(label: str, dimensions: Mapping[str, str]) -> str:
     return _PROPERTY.sub(lambda name: dimensions[name[1]], label)
 
 
-def _total(found: Sequence[Series]) -> Series:
+def _over(combine: Callable[[Iterable[float]], float], found: Sequence[Series]) -> Series:
     times = {at for points in found for at in points}
-    return {at: math.fsum(points[at] for points in found if at in points) for at in sorted(times)}
+    return {at: combine(points[at] for points in found if at in points) for at in sorted(times)}

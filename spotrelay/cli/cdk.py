@@ -200,9 +200,10 @@ def refusal(words: str) -> str:
     action = action_in(words)
     if action is None:
         return ""
-    role = re.search(r"assumed-role/(cdk-[^/]+)/", words)
+    role = re.search(r"assumed-role/((cdk|SpotRelay)-[^/]+)/", words)
     if role:
-        return f"the CDK's role {role[1]} may not do {action}: allow it, or run .venv/bin/cdk bootstrap again"
+        again = ", or run .venv/bin/cdk bootstrap again" if role[2] == "cdk" else ""
+        return f"the role {role[1]} may not do {action}: allow it{again}"
     return f"you may not do {action}: docs/deploy.md, Who may deploy, lists what a deployment needs"
 
 

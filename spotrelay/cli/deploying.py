@@ -201,6 +201,7 @@ class Deployer:
         latest = secret_versions(self.clients, self._services)
         said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
         self._cdk.synth(said, directory)
+        self._teller.now("compares the templates with what is deployed")
         assembly = Assembly(directory)
         told = {str(problem) for service in self._services for problem in service.warnings}
         for warning in sorted({*assembly.warnings} - told):
@@ -226,6 +227,7 @@ class Deployer:
             CommandError: CloudFormation refuses, or it takes too long.
         """
         self._teller.say(f"deploying {', '.join(assembly.stacks)} to {self.account}, {self.region}")
+        self._teller.now("cdk deploy uploads files, and asks CloudFormation")
         self._cdk.deploy(assembly.directory, assembly.stacks, parameters)
 
     def compared(
@@ -273,7 +275,7 @@ class Deployer:
             CommandError: the services were deployed with different ones.
         """
         said = {**cdk.configured(), **context}
-        shared = {**(self.stacks.settings(CONTROL_PLANE_STACK) or {})}
+        shared = self.stacks.settings(CONTROL_PLANE_STACK) or {}
         network = self.stacks.settings(NETWORK_STACK) or {}
         own = {s.name: self.stacks.settings(SERVICE_STACK + s.name) for s in self._services}
         kept = without_contradiction(shared, network, together(own, said), said)
@@ -283,7 +285,11 @@ class Deployer:
         return {**kept, **context}
 
     def _may_deploy(self) -> list[str]:
-        """Ask what would end a deployment anyhow, before the minutes that it takes; all services' stacks."""
+        """Ask what would end a deployment anyhow, before the templates are made; all services' stacks.
+
+        Raises:
+            CommandError, PortError: something would.
+        """
         qualifier = cdk.configured().get("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
         self._must_be_bootstrapped(Bootstrap(f"/cdk-bootstrap/{qualifier}/version", 1))
         for name in (CONTROL_PLANE_STACK, NETWORK_STACK, *(SERVICE_STACK + s.name for s in self._services)):
@@ -373,6 +379,8 @@ def without_contradiction(
     # A VPC of SpotRelay's own has zones and a way out, one that exists already has its own.
     if not said.get("vpc_id", kept.get("vpc_id")):
         kept = {**network, **{n: v for n, v in kept.items() if n not in _OF_GIVEN_VPC}}
+    elif "vpc_id" in said:  # another one has other subnets
+        kept = {n: v for n, v in kept.items() if n not in _OF_GIVEN_VPC}
     return {
         name: value
         for name, value in kept.items()

@@ -290,13 +290,17 @@ ALARMS_OF_CONTROL_PLANE = "ControlPlane"
 """Stands in an alarm's name where others have their service. Those are lower case: no collision."""
 
 
+ALARMS_PREFIX = "spotrelay/"
+"""How the names of all alarms begin."""
+
+
 def alarms_prefix(of: str = ALARMS_OF_CONTROL_PLANE) -> str:
     """How the names of all alarms of a service begin, and those of no other's: no service's name has a slash.
 
     What has one more slash after it is a part of an alarm, `spotrelay/llama3/NotWhole/Missing`: it tells
     nobody by itself.
     """
-    return f"spotrelay/{of}/"
+    return f"{ALARMS_PREFIX}{of}/"
 
 
 def service_dashboard_name(service: str, region: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
-from spotrelay.aws.errors import translated
+from spotrelay.aws.alarms import alarms
 from spotrelay.core.names import alarms_prefix
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import (
@@ -98,12 +98,7 @@ class SnapshotReader:
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
         prefix = alarms_prefix(service)
-        with translated():
-            pages = self._plane.clients.cloudwatch.get_paginator("describe_alarms").paginate(
-                AlarmNamePrefix=prefix, AlarmTypes=["MetricAlarm", "CompositeAlarm"]
-            )
-            found = [alarm for page in pages for kind in _KINDS for alarm in page.get(kind, [])]
-        for alarm in found:
+        for alarm in alarms(self._plane.clients, prefix):
             name = alarm["AlarmName"].removeprefix(prefix)
             if "/" in name:
                 continue  # a part of another alarm, which tells nobody by itself
@@ -113,9 +108,6 @@ class SnapshotReader:
                 alarm["StateUpdatedTimestamp"],
                 alarm.get("AlarmDescription", ""),
             )
-
-
-_KINDS = ("MetricAlarms", "CompositeAlarms")
 
 
 def _why(error: Exception) -> str:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.palette import BAD, FAILED, SERVING, WARNED
 
 # In user units, which are pixels where nobody scales the picture.
 TOP = 84
@@ -54,17 +55,17 @@ NARROW = Layout(
 """For a phone that is held upright, unscaled: letters stay as large as they are."""
 
 INK, FAINT, PAPER = "#24292f", "#d8dee4", "#ffffff"
-WARNING_INK = "#c4320a"
+WARNING_INK = BAD
 
 # Apart for those who can't tell red from green, too (after Okabe and Ito).
 COLORS: Mapping[ReplicaState, str] = {
     ReplicaState.REQUESTED: "#c9ced6",
     ReplicaState.PROVISIONING: "#a5d3f2",
     ReplicaState.STARTING: "#56a8dd",
-    ReplicaState.READY: "#0a9069",
-    ReplicaState.DRAINING: "#eba70b",
+    ReplicaState.READY: SERVING,
+    ReplicaState.DRAINING: WARNED,
     ReplicaState.STANDBY: "#cc79a7",
-    ReplicaState.FAILED: "#7a1f1f",
+    ReplicaState.FAILED: FAILED,
 }
 
 HATCH = "fallback"

@@ -36,7 +36,6 @@ all that anybody reads."""
 MOST_SENT = 64 * 1024
 """Bytes of a request: a long prompt."""
 
-
 SHORTEST_S = 0.1
 """Pieces that come within less than this came in one packet: that is no speed."""
 

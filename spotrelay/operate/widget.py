@@ -1,4 +1,4 @@
-"""A service's replicas and last losses as a piece of HTML for CloudWatch's dashboards.
+"""A service's replicas and last losses, or all services, as a piece of HTML for CloudWatch's dashboards.
 
 CloudWatch takes HTML without scripts, and shows it in its own frame:
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_custom_widget_dashboard_create.html
@@ -6,13 +6,14 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_custom_widget
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import status
 from spotrelay.operate.words import loss_cells, replica_cells, usd
+from spotrelay.palette import TONES
 
 LOSSES_SHOWN = 10
 """The last ones: `spotrelay history` has all."""
@@ -20,16 +21,13 @@ LOSSES_SHOWN = 10
 REPLICAS_SHOWN = 50
 """A table that is longer is nobody's overview, and CloudWatch takes no more than 6 MB from a function."""
 
-COLORS = {"good": "#1d8102", "bad": "#d13212", "leaving": "#b7791f", "unknown": "#b7791f"}
-"""Dark enough to be read on white, and light enough on CloudWatch's dark page."""
-
 
 def rendered(seen: ServiceSnapshot) -> str:
     """The HTML of a snapshot. Whatever comes from a row or from EC2 is text in it, never markup."""
     found = status(seen)
     lost = losses(seen.replicas.values())[-LOSSES_SHOWN:]
     desired = "?" if found.desired is None else found.desired
-    color = COLORS[found.tone]
+    color = TONES[found.tone]
     parts = [
         f'<p><b style="color:{color}">{escape(found.judgement)} {found.ready}/{desired}</b> '
         f"{found.versions}, {found.on_demand} on-demand, "
@@ -49,6 +47,39 @@ def rendered(seen: ServiceSnapshot) -> str:
     if len(found.replicas) > REPLICAS_SHOWN:
         parts.insert(2, f"<p>… and {len(found.replicas) - REPLICAS_SHOWN} more.</p>")
     return "".join(parts)
+
+
+def overview(found: Mapping[str, ServiceSnapshot | str], ringing: Mapping[str, Sequence[str]] | None) -> str:
+    """The HTML of all services: by name the snapshot, or why there is none. `ringing`: None: nobody knows."""
+    if not found:
+        return "<p>No service is deployed.</p>"
+    rows = "".join(_service(name, seen, ringing) for name, seen in sorted(found.items()))
+    titles = ("Service", "", "Why", "Alarms", "Lost in 24 h", "On demand", "USD/h")
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _service(name: str, seen: ServiceSnapshot | str, ringing: Mapping[str, Sequence[str]] | None) -> str:
+    alarms = "not known" if ringing is None else _colored("bad", ", ".join(sorted(ringing.get(name, ()))))
+    if isinstance(seen, str):
+        cells = [escape(name), _colored("unknown", "UNKNOWN"), escape(seen), alarms, "", "", ""]
+    else:
+        one = status(seen)
+        desired = "?" if one.desired is None else one.desired
+        cells = [
+            escape(name),
+            _colored(one.tone, f"{one.judgement} {one.ready}/{desired}"),
+            escape(one.why),
+            alarms,
+            str(one.lost),
+            str(one.on_demand),
+            usd(one.usd_per_hour, 2),
+        ]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _colored(tone: str, words: str) -> str:
+    return f'<b style="color:{TONES[tone]}">{escape(words)}</b>' if words else "none"
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

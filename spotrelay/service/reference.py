@@ -65,7 +65,7 @@ def table() -> str:
     """The table of docs/service-file.md."""
     rows = ["| field | default | meaning | in SkyServe |", "|---|---|---|---|"]
     rows += [
-        f"| `{name}` | {entry.default} | {entry.meaning} | {entry.skyserve or 'no such field'} |"
+        f"| `{name}` | {entry.default} | {entry.meaning} | {entry.skyserve} |"
         for name, entry in entries().items()
     ]
     return "\n".join(rows)

@@ -180,6 +180,7 @@ def test_what_is_said_counts_where_both_cannot_be(monkeypatch: pytest.MonkeyPatc
     assert public == {"zones": network["zones"], "public_addresses": "true"}
     assert "nat_gateways" in kept({"public_addresses": "false"}, monkeypatch, network=network)
     given = {"vpc_id": "vpc-1", "subnets": "subnet-1=us-east-1a"}
+    assert kept({"vpc_id": "vpc-2"}, monkeypatch, chat=given) == {"vpc_id": "vpc-2"}
     assert kept({}, monkeypatch, network=network, chat=given) == given
     assert kept({"vpc_id": ""}, monkeypatch, network=network, chat=given) == {**network, "vpc_id": ""}
 
@@ -256,7 +257,7 @@ def test_a_zone_that_lacks_something_has_a_remedy(tmp_path: Path, words: str) ->
         ("arn:aws:iam::1:user/me", "you may not do cloudformation:Create: docs/deploy.md"),
         (
             "arn:aws:sts::1:assumed-role/cdk-hnb659fds-cfn-exec-role-1-us-east-1/AWSCloudFormation",
-            "the CDK's role cdk-hnb659fds-cfn-exec-role-1-us-east-1 may not do cloudformation:Create",
+            "the role cdk-hnb659fds-cfn-exec-role-1-us-east-1 may not do cloudformation:Create",
         ),
     ],
 )

@@ -301,7 +301,7 @@ def test_a_missing_permission_is_named(aws: dict[str, Any], monkeypatch: pytest.
     monkeypatch.setattr(Prices, "on_demand", refuse)
     code, out, _ = run("--model", "llama3-8b")
     assert code == 3
-    assert "missing pricing:GetProducts" in out
+    assert "unknown; you may not do pricing:GetProducts: " in out
     (best,) = [line for line in out.splitlines() if line.startswith(" 1  ")]
     assert best.split()[8:10] == ["0.500", "1.212"]
     assert "at Spot's price where it is known, and on-demand's list price in us-east-1 on " in out

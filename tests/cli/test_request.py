@@ -67,6 +67,7 @@ def answering() -> Iterator[Server]:
             self.send_response(made.status)
             self.send_header("Content-Type", made.content_type)
             self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Connection", "close")  # else a second request may meet one just closed
             self.end_headers()
             for piece in made.pieces:
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")

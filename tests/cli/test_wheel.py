@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Sequence
 from importlib import resources
@@ -14,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from spotrelay.cli.commands import OWN
-
-ROOT = Path(__file__).resolve().parents[2]
-UV = Path(sys.executable).parent / "uv"
+from tests import wheels
+from tests.wheels import ROOT
 
 # One environment, not one for each worker.
 pytestmark = pytest.mark.xdist_group("wheel")
@@ -37,41 +35,16 @@ SOMEBODY = {
 }
 
 
-def _uv(*arguments: str | Path, **environment: str) -> None:
-    done = subprocess.run(
-        [UV, *arguments, "--no-config", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It, built with what uv itself brings: without network, and with nothing in its cache."""
-    folder = tmp_path_factory.mktemp("wheel")
-    _uv("build", "--wheel", "--offline", "--cache-dir", folder / "cache", "--out-dir", folder, ROOT)
-    (found,) = folder.glob("spotrelay-*.whl")
-    return found
+    """See `wheels.built`."""
+    return wheels.built(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and what it says that it needs, in the locked versions."""
-    folder = tmp_path_factory.mktemp("installed")
-    _uv("venv", "--python", sys.executable, folder / "env")
-    # The lock has addresses and hashes: the cache has what the set-up brought, and no index is asked.
-    _uv(
-        *("sync", "--project", ROOT, "--frozen", "--no-default-groups", "--no-install-project"),
-        *("--active", "--python", folder / "env" / "bin" / "python"),
-        VIRTUAL_ENV=str(folder / "env"),
-    )
-    python = folder / "env" / "bin" / "python"
-    _uv("pip", "install", "--no-deps", "--python", python, wheel)
-    _uv("pip", "check", "--python", python)
-    return folder
+    """See `wheels.installed`."""
+    return wheels.installed(wheel, tmp_path_factory.mktemp("installed"))
 
 
 def _run(installed: Path, command: Sequence[str | Path], environment: dict[str, str]) -> tuple[int, str, str]:
@@ -81,14 +54,20 @@ def _run(installed: Path, command: Sequence[str | Path], environment: dict[str, 
         capture_output=True,
         text=True,
         check=False,
-        cwd=installed,
-        env={"PATH": os.defpath, "HOME": str(installed), "NO_COLOR": "1", "COLUMNS": "200", **environment},
+        cwd=installed.parents[1],
+        env={
+            "PATH": os.defpath,
+            "HOME": str(installed.parents[1]),
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+            **environment,
+        },
     )
     return done.returncode, done.stdout, done.stderr
 
 
 def _says(installed: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    return _run(installed, [installed / "env" / "bin" / "spotrelay", *arguments], environment or NOBODY)
+    return _run(installed, [installed / "spotrelay", *arguments], environment or NOBODY)
 
 
 def test_the_wheel_has_all_that_the_package_has_and_nothing_else(wheel: Path) -> None:
@@ -117,7 +96,7 @@ def test_every_module_can_be_loaded(installed: Path) -> None:
         "    if found.name not in ('spotrelay.__main__', 'spotrelay.operate.drawing'):\n"
         "        importlib.import_module(found.name)\n"
     )
-    python = installed / "env" / "bin" / "python"
+    python = installed / "python"
     assert _run(installed, [python, "-c", program], NOBODY) == (0, "", "")
     code, said, errors = _says(installed, "prices", "chat", "--out", "prices.png")
     assert (code, said) == (2, "")
@@ -127,7 +106,7 @@ def test_every_module_can_be_loaded(installed: Path) -> None:
 def test_a_file_is_validated_and_the_schema_is_printed(installed: Path) -> None:
     """From the data that the wheel has, for a file that is anywhere."""
     file = "service: {replicas: 2}\nresources: {accelerators: L4, ports: 8080}\nrun: exec my-server\n"
-    (installed / "chat.yaml").write_text(file, encoding="utf-8")
+    (installed.parents[1] / "chat.yaml").write_text(file, encoding="utf-8")
     code, said, errors = _says(installed, "validate", "chat.yaml", "--json")
     assert (code, errors) == (0, "")
     assert json.loads(said)["services"][0]["name"] == "chat"

@@ -201,3 +201,18 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(stand: Stand, chrome: B
     with page.expect_response(lambda answer: answer.url.endswith("/now")):
         pass  # the one before has been put in
     expect(timeline).to_be_focused()
+
+
+def test_a_request_from_the_page_is_answered_by_the_service(
+    stand: Stand, chrome: Browser, address: str
+) -> None:
+    """Through the load balancer, as a stream; what clients met is beside it, as CloudWatch has it."""
+    shown = opened(chrome, address)
+    page = shown.page
+    page.get_by_role("button", name="Send").click(timeout=SOON_MS)
+    told = page.locator("#try").get_by_role("status")
+    expect(told).to_contain_text("pieces", timeout=SOON_MS)
+    expect(told).to_contain_text("Answered by")
+    expect(page.get_by_role("region", name="Answer")).not_to_be_empty()
+    expect(page.locator(".graphs figure").first).to_be_visible(timeout=SOON_MS)
+    assert shown.complaints == []

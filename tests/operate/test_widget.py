@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from lambdas import widget as function
+from spotrelay.core.ports import Unavailable, UnreadableDocument
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.rows import Account
-from spotrelay.operate.widget import REPLICAS_SHOWN, rendered
+from spotrelay.operate.widget import REPLICAS_SHOWN, overview, rendered
+from spotrelay.palette import TONES
+from tests.examples import demo_spec
 from tests.operate.replicas import replica
 from tests.operate.test_history import pair
 from tests.operate.test_status import on, seen
@@ -84,3 +88,48 @@ def test_it_describes_itself_and_knows_no_unknown_service(monkeypatch: pytest.Mo
     account: Any = Account(store, services, "us-east-1")
     monkeypatch.setattr(function, "account", lambda: account)
     assert "No service &lt;b&gt;:" in function.handler({"service": "<b>"}, context)
+
+
+def test_all_services_have_a_row_with_their_alarms() -> None:
+    """In red, each with its judgement; what can't be read of one is said in its row."""
+    found = overview(
+        {"chat": seen(*pair()), "broken": f"its document {HOSTILE}", "web": seen(on(1), on(2), on(3))},
+        {"chat": ["NotWhole", "Elb5xx"]},
+    )
+    cells = Cells(found).cells
+    assert [cells[at : at + 4] for at in (0, 7, 14)] == [
+        ["broken", "UNKNOWN", f"its document {HOSTILE}", "none"],
+        ["chat", "NOT WHOLE 1/3", cells[9], "Elb5xx, NotWhole"],
+        ["web", "WHOLE 3/3", "", "none"],
+    ]
+    assert f'<b style="color:{TONES["bad"]}">Elb5xx, NotWhole</b>' in found
+    assert "<script>" not in found
+    assert "not known" in overview({"chat": seen(*pair())}, None)
+    assert "No service is deployed" in overview({}, {})
+
+
+def test_without_a_name_the_function_draws_all_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document or alarms that can't be read cost their own cells alone."""
+
+    def get(service: str, *, fresh: bool) -> ServiceSpec:
+        if service == "broken":
+            raise UnreadableDocument("no JSON")
+        return demo_spec(service)
+
+    def denied(_: object) -> dict[str, list[str]]:
+        raise Unavailable("no answer")
+
+    store = SimpleNamespace(load=lambda _: Rows(), history=lambda *_: (), recall=lambda *_: seen().memory)
+    account: Any = Account(
+        store,
+        SimpleNamespace(get=get, names=lambda: ["broken", "chat"]),
+        "us-east-1",
+    )
+    context: Any = Context()
+    monkeypatch.setattr(function, "account", lambda: account)
+    monkeypatch.setattr(function, "ringing", lambda _: {"chat": ["NothingReady"]})
+    cells = Cells(function.handler({}, context)).cells
+    assert cells[:4] == ["broken", "UNKNOWN", "no JSON", "none"]
+    assert (cells[7], cells[8], cells[10]) == ("chat", "NOT WHOLE 0/3", "NothingReady")
+    monkeypatch.setattr(function, "ringing", denied)
+    assert Cells(function.handler({}, context)).cells[10] == "not known"

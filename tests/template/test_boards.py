@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from spotrelay import palette
 from spotrelay.core.names import METRICS_NAMESPACE, Metric
 from stacks.application import SERVICE_PREFIX
 from tests.template.conftest import ROOT, SERVICE_FILES
@@ -255,6 +256,44 @@ def test_alarms_of_a_board_are_those_that_tell(
         assert shown == telling
 
 
+def test_the_fleets_board_asks_for_all_services(fleet_board: Board, board: Board) -> None:
+    """The function that draws one service's table draws one of all where none is named."""
+    (of_all,), (of_one,) = (
+        [w["properties"] for w in one.widgets if w["type"] == "custom"] for one in (fleet_board, board)
+    )
+    assert of_all["endpoint"] == of_one["endpoint"]
+    assert "service" not in of_all.get("params", {})
+    assert of_one["params"] == {"service": board.name.split("-")[1]}
+
+
+def test_each_axis_has_one_unit_and_each_line_words(fleet_board: Board, board: Board) -> None:
+    """Seconds are seconds, and no line is called as its metric is."""
+    for one in (fleet_board, board):
+        for entry in (e for w in one.widgets for e in w["properties"].get("metrics", ())):
+            label = entry[-1].get("label", "")
+            if entry[-1].get("visible") is not False:
+                assert label not in set(Metric), label
+        assert not [title for title in one.titles() if "illisecond" in title]
+    (lost,) = (w["properties"] for w in board.widgets if w["properties"].get("title", "").startswith("Lost;"))
+    axes = {side: axis["label"] for side, axis in lost["yAxis"].items()}
+    assert axes == {"left": "replicas", "right": "seconds"}
+    divided = [e for e in fleet_board.expressions() if "WarningTo" in e]
+    assert len(divided) == 3
+    assert all(e.startswith("MAX(") and e.endswith(") / 1000") for e in divided)
+
+
+def test_colours_mean_one_thing(board: Board) -> None:
+    """On every graph and number of a service: its words have the palette's colour, the same each time."""
+    by_words: dict[str, set[str]] = {}
+    for _, _, _, options in board.metrics():
+        if color := options.get("color"):
+            by_words.setdefault(options["label"], set()).add(color)
+    assert {words: colors for words, colors in by_words.items() if len(colors) > 1} == {}
+    assert by_words["missing"] == by_words["lost, no warning"] == {palette.BAD}
+    assert by_words["on demand"] == {palette.ON_DEMAND}
+    assert by_words["on Spot"] == {palette.SERVING}
+
+
 def test_only_services_that_have_it_show_it(board: Board, scaled: Template) -> None:
     """Requests by the replicas' own account, of who follows them; standbys, of who may have any."""
     names = {name for _, name, _, _ in board.metrics()}
@@ -269,7 +308,8 @@ def test_the_fleets_board_begins_with_numbers_and_ends_with_noise(fleet_board: B
     assert fleet_board.widgets[2]["type"] == "alarm"
     titles = fleet_board.titles()
     assert titles[:2] == ["All services now", "Last 24 hours"]
-    assert titles[3].startswith("Replicas missing")
+    assert titles[3] == "Services, and their alarms"
+    assert titles[4].startswith("Replicas missing")
     assert titles[-2:] == ["Signals, and what the controller was kept from", "Surveys"]
     of_services = [e for e in fleet_board.expressions() if "SEARCH" in e]
     assert of_services

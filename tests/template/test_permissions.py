@@ -53,7 +53,7 @@ OF_OFFERS = {
     "servicequotas:GetAWSDefaultServiceQuota",
     "servicequotas:GetServiceQuota",
 }
-OF_METRICS = {"cloudwatch:GetMetricData"}
+OF_METRICS = {"cloudwatch:GetMetricData", "cloudwatch:DescribeAlarms"}
 WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_TARGETS | OF_OFFERS | OF_METRICS
 """Read-only, and AWS knows no resource for them."""
 
@@ -314,10 +314,10 @@ def test_parameters_of_services_are_readable_and_no_secrets(control_plane: Templ
     assert _parameters(control_plane, name, "ssm:GetParameters") == [
         ["/spotrelay/services/*", "/spotrelay/control-plane"]
     ]
-    # A signal names its instance, and that its service, and a widget its own: only the others look for all.
+    # A signal names its instance, and that its service: only the others look for all.
     everyone = [["/spotrelay/services", "/spotrelay/services/*"]]
     found = _parameters(control_plane, name, "ssm:GetParametersByPath")
-    assert found == ([] if name in (Function.ON_SIGNAL, Function.WIDGET) else everyone)
+    assert found == ([] if name is Function.ON_SIGNAL else everyone)
 
 
 def _parameters(template: Template, name: Function, action: str) -> list[list[str]]:

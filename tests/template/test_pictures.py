@@ -57,7 +57,7 @@ class MadeUp:
     def custom(self, endpoint: str, params: Mapping[str, Any]) -> str:
         """See `lab.pictures.board.Account`."""
         assert "spotrelay-widget" in endpoint
-        return f"<p>the table of {params['service']}</p>"
+        return f"<p>the table of {params.get('service', 'all services')}</p>"
 
     def query(self, query: str, start: datetime, end: datetime) -> Sequence[Mapping[str, str]]:
         """See `lab.pictures.board.Account`."""

@@ -53,6 +53,7 @@ from spotrelay.operate.snapshot import Alarm, AlarmState, ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
 from spotrelay.operate.timeline import NARROW, WIDE, Layout
 from spotrelay.operate.words import clock, duration, percent, price_of, successor_of, usd
+from spotrelay.palette import style_sheet
 
 STATIC = Path(__file__).parent / "static"
 
@@ -257,6 +258,7 @@ class Site:
                 Route("/services/{name}/replicas/{id:int}/now", self._replica_fragment),
                 Route("/services/{name}/try", self._try_fragment),
                 Route("/services/{name}/try", self._try, methods=["POST"]),
+                Route("/palette.css", self._palette),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
             middleware=[
@@ -290,6 +292,9 @@ class Site:
         seen = self._poller.fleet(name).services.get(name, Seen())
         now = self._now()
         return JSONResponse(chart(seen.details, now) if seen.details else None)
+
+    async def _palette(self, _: Request) -> Response:
+        return Response(style_sheet(), media_type="text/css")
 
     async def _replica(self, request: Request) -> Response:
         await self._first_look(request.path_params["name"])
@@ -426,11 +431,13 @@ async def _lines(events: Generator[dict[str, Any], None, None]) -> AsyncIterator
 
     def wait() -> None:
         with suppress(RuntimeError), closing(events):  # the loop has ended
-            for event in events:
-                if is_over.is_set():
-                    break
-                loop.call_soon_threadsafe(told.put_nowait, event)
-            loop.call_soon_threadsafe(told.put_nowait, None)
+            try:
+                for event in events:
+                    if is_over.is_set():
+                        break
+                    loop.call_soon_threadsafe(told.put_nowait, event)
+            finally:
+                loop.call_soon_threadsafe(told.put_nowait, None)
 
     threading.Thread(target=wait, daemon=True).start()
     try:

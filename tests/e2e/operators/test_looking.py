@@ -209,6 +209,8 @@ def test_the_policy_for_looking_is_enough_to_look(
         code, out, err = spotrelay(command, "demo", *more)
         assert (code, err) == (0, ""), words
         assert "missing" not in out, words
+    code, out, err = spotrelay("request", "demo", "--prompt", "Well?")
+    assert (code, "Well?" in out) == (0, True), err
     assert spotrelay("scale", "demo", "4", "--for", "5m")[0] == 3
 
 

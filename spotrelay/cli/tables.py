@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
@@ -38,7 +39,10 @@ def draw(out: Console, shown: RenderableType) -> None:
         shown = Text(shown)
     needed = Measurement.get(out, out.options.update_width(UNBOUNDED), shown).minimum
     wide_enough = out if needed <= out.width else Console(width=needed)
-    wide_enough.print(shown, highlight=False)
+    with wide_enough.capture() as drawn:
+        wide_enough.print(shown, highlight=False)
+    # Rich fills each line up to the widest, which may be a reason of hundreds of letters.
+    out.file.write(re.sub(" +$", "", drawn.get(), flags=re.MULTILINE))
 
 
 def room(out: Console, beside: int, wished: int) -> int:

@@ -199,7 +199,9 @@ def shown(record: Record, now: datetime, *, is_verbose: bool = False, is_json: b
     told = sentence(record.line)
     if is_json:
         at = record.at.isoformat(timespec="milliseconds")
-        return json.dumps({"schema": SCHEMA, "at": at, "sentence": told, **record.line}, ensure_ascii=False)
+        ours = {"schema": SCHEMA, "at": at, "sentence": told}
+        # An event that was sent has a time and a schema of its own.
+        return json.dumps({**ours, **record.line, **ours}, ensure_ascii=False)
     facts = ""
     if is_verbose:
         known = {"record": record.line.get("message", "")} | {

@@ -68,10 +68,8 @@ class SnapshotReader:
             found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
             return found, part(Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ())
 
-        # Clients are made in one thread, as boto3 asks. Then the answers are waited for together.
-        _ = plane.clients.dynamodb, plane.clients.ssm
-        if not earlier:
-            _ = plane.clients.cloudwatch
+        # The answers are waited for together.
+        plane.clients.make("dynamodb", "ssm", *(() if earlier else ("cloudwatch",)))
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(replicas)
             recalled = threads.submit(

@@ -29,7 +29,17 @@ NAVIGATION = {
         "adopting",
     ],
     "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
-    "Operate": ["looking", "commands", "operations", "page", "events", "rollouts", "upgrading", "cost"],
+    "Operate": [
+        "looking",
+        "commands",
+        "operations",
+        "page",
+        "json",
+        "events",
+        "rollouts",
+        "upgrading",
+        "cost",
+    ],
     "Understand": [
         "architecture",
         "placement",

@@ -47,8 +47,11 @@ from spotrelay.operate.reading import SnapshotReader
 
 SERVICE, REPLICAS = "demo", 100
 
-MOST_S = 1.5
+MOST_S = 0.75
 """For whoever is paged."""
+
+MOST_HELP_S = 0.3
+"""For whoever looks for the command's name: what is shorter nobody notices."""
 
 READY_WITHIN_S = 60.0
 
@@ -67,7 +70,7 @@ for name, operation, parameters in asked:
 
 
 def measure(tell: Tell) -> Sequence[Figure]:
-    """The command and the script, in turn."""
+    """The command, the script and the help, in turn."""
     with tempfile.TemporaryDirectory(prefix="spotrelay-bench-") as directory:
         here = Path(directory)
         tell(0, 1, "the local cloud starts")
@@ -80,6 +83,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
             commands = {
                 "ours": [sys.executable, "-m", "spotrelay", "status", SERVICE],
                 "bare": [sys.executable, "-c", BARE, str(asked)],
+                "help": [sys.executable, "-m", "spotrelay", "--help"],
             }
             taken: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
             runs = SAMPLES * TRIES
@@ -95,7 +99,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
 
 
 def figures(walls: Mapping[str, Sequence[float]], cpus: Mapping[str, Sequence[float]]) -> list[Figure]:
-    """Of each sample's quickest, in seconds: `ours` and `bare`."""
+    """Of each sample's quickest, in seconds: `ours`, `bare` and `help`."""
     return [
         Figure(
             "cpu_to_bare",
@@ -110,6 +114,7 @@ def figures(walls: Mapping[str, Sequence[float]], cpus: Mapping[str, Sequence[fl
         Figure("ours_cpu", median(cpus["ours"]), "s", "of it, the process's own"),
         Figure("bare", median(walls["bare"]), "s", QUICKEST),
         Figure("bare_cpu", median(cpus["bare"]), "s", "of it, the process's own"),
+        Figure("help", median(walls["help"]), "s", "`spotrelay --help`, likewise", at_most=MOST_HELP_S),
     ]
 
 

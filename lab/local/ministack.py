@@ -542,7 +542,9 @@ class MiniStack:
 
         def appended(stream: JsonObject, events: list[JsonObject]) -> None:
             lines = whole.get(None)
-            append(stream, events if lines is None else [{**events[0], "message": line} for line in lines])
+            if lines is not None:
+                events = [{**events[0], "message": line} for line in lines]
+            append(stream, [{"eventId": uuid.uuid4().hex, **event} for event in events])
 
         functions._emit_lambda_logs, logs._append_log_events = emitted, appended
 

@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from lab.sim.campaign import Summary, campaign
 from lab.sim.faults import POSSIBLE, Call, Fault
 from lab.sim.run import run
+from spotrelay.cli.tables import console, draw, table
 
 EXIT_VIOLATION = 1
 EXIT_USAGE = 2
@@ -23,9 +23,6 @@ STANDARD = 3000
 
 SHOWN = 10
 """Violations listed; one timeline is enough to begin with."""
-
-WIDE = 125
-"""Columns that the table of faults needs; a narrower terminal may wrap it."""
 
 MAX_REPLICAS = 200
 DEFAULT_REPLICAS = 5
@@ -39,7 +36,7 @@ def chaos(
     first_seed: Annotated[int, typer.Option(help="The first of them.", metavar="S")] = 0,
     seed: Annotated[
         int | None,
-        typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False),
+        typer.Option(help="Replay this one, and tell what happens.", metavar="S", show_default=False),
     ] = None,
     replicas: Annotated[
         int, typer.Option(help="Replicas of the simulated service.", metavar="R")
@@ -52,6 +49,9 @@ def chaos(
             show_default=False,
         ),
     ] = None,
+    is_verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --seed: each call, and what it answered.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Run the controller in simulated time under every fault, and check that no rule is ever broken.
@@ -65,11 +65,10 @@ def chaos(
     if wrong:
         err.print(f"spotrelay chaos: {wrong}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_USAGE)
-    out = Console(soft_wrap=True)
-    out.width = max(out.width, WIDE)
+    out = console()
     size = _Size(replicas, minutes)
     if seed is not None:
-        _replay(out, seed, size, as_json)
+        _replay(out, seed, size, is_verbose=is_verbose, as_json=as_json)
     else:
         _campaign(out, err, range(first_seed, first_seed + seeds), size, as_json)
 
@@ -101,7 +100,7 @@ def _wrong(seeds: int, first_seed: int, seed: int | None, replicas: int, minutes
     return None
 
 
-def _replay(out: Console, seed: int, size: _Size, as_json: bool) -> None:
+def _replay(out: Console, seed: int, size: _Size, *, is_verbose: bool, as_json: bool) -> None:
     result = run(seed, replicas=size.replicas, minutes=size.minutes, trace=True)
     violation = str(result.violation) if result.violation else None
     if as_json:
@@ -112,12 +111,16 @@ def _replay(out: Console, seed: int, size: _Size, as_json: bool) -> None:
             "overlaps": result.overlaps,
             "simulated_s": round(result.simulated_s, 3),
             "faults": _faults(result.hits),
+            "story": list(result.story),
             "timeline": list(result.timeline),
         }
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     else:
-        for line in result.timeline:
-            out.print(line, markup=False, highlight=False)
+        for line in result.timeline if is_verbose else result.story:
+            draw(out, line)
+        if not is_verbose:
+            words = f"{result.calls} calls, of which {result.hits.total()} went wrong: --verbose has each"
+            out.print(words, highlight=False)
         out.print("" if violation else f"seed {seed}: every rule holds", style="green")
     if violation:
         raise typer.Exit(EXIT_VIOLATION)
@@ -179,14 +182,12 @@ def _faults(hits: dict[tuple[Call, Fault], int]) -> dict[str, dict[str, int]]:
 
 
 def _print(out: Console, summary: Summary, size: _Size) -> None:
-    table = Table(title="Faults injected, by call and kind", title_justify="left")
-    table.add_column("call", no_wrap=True)
-    for fault in Fault:
-        table.add_column(fault.value, justify="right")
+    shown = table(("call", *(fault.value for fault in Fault)), left=("call",))
     for call, possible in POSSIBLE.items():
         counts = (str(summary.hits[call, fault]) if fault in possible else "-" for fault in Fault)
-        table.add_row(call.value, *counts)
-    out.print(table, soft_wrap=False)
+        shown.add_row(call.value, *counts)
+    draw(out, "Faults injected, by call and kind")
+    draw(out, shown)
     out.print(
         f"{summary.seeds:,} seeds with {size.replicas} replicas in {summary.elapsed_s:.1f} s on "
         f"{summary.processes} processors: {summary.seeds / summary.elapsed_s:.0f} runs/s, "
@@ -205,10 +206,11 @@ def _print_violations(out: Console, summary: Summary, size: _Size) -> None:
         out.print("every rule holds", style="green")
         return
     first, _ = summary.violations[0]
-    for line in run(first, replicas=size.replicas, minutes=size.minutes, trace=True).timeline:
-        out.print(line, markup=False, highlight=False)
+    for line in run(first, replicas=size.replicas, minutes=size.minutes, trace=True).story:
+        draw(out, line)
     for seed, what in summary.violations[:SHOWN]:
         out.print(f"seed {seed}: {what}", style="red", markup=False, highlight=False)
     if len(summary.violations) > SHOWN:
         out.print(f"and {len(summary.violations) - SHOWN} more", style="red")
-    out.print(f"replay one: spotrelay chaos --seed {first}{size.options}", markup=False, highlight=False)
+    again = f"spotrelay chaos --seed {first}{size.options} --verbose"
+    out.print(f"replay one, with each call: {again}", markup=False, highlight=False)

@@ -353,9 +353,15 @@ class CallGate:
             self._kill(task, "the function's time is up")
         scheduler.pause(duration_s)
 
+    def tell(self, event: str, facts: Mapping[str, object]) -> None:
+        """What the controller logs, for the story."""
+        if self._timeline is not None:
+            self._timeline.record(self._scheduler.now, event, facts)
+
     def _kill(self, task: Invocation, why: str = "killed") -> NoReturn:
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, None, None, why)
+            self._timeline.tell(self._scheduler.now, f"a function ends in the middle of its work ({why})")
         task.is_dead = True
         raise Killed
 

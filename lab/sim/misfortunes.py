@@ -359,7 +359,7 @@ def _nonsense(victim: _Victim) -> None:
 def _limit(victim: _Victim) -> None:
     world, offers = victim.world, victim.world.cloud.offers
     limit = offers.limit([state.pool for state in world.cloud.market])
-    world.say(f"from now on: {limit}")
+    world.say(f"from now on EC2 refuses launches ({limit.code})", limit)
 
     def end() -> None:
         if limit in offers.limits:

@@ -457,6 +457,7 @@ class SimTelemetry:
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
+        self.gate.tell(event, facts)
         if event == "held_back" and "spotrelay override" in str(facts["remedy"]):
             self.gate.invocation.held_back.append((str(facts["what"]), str(facts["why"])))
         if event == "signals_failed":

@@ -27,6 +27,9 @@ class SimResult:
     """How often an invocation was overtaken within a call."""
     simulated_s: float
     timeline: Sequence[str] = ()
+    """Each call."""
+    story: Sequence[str] = ()
+    """What happened, in sentences."""
 
 
 def run(
@@ -44,12 +47,15 @@ def run(
     timeline = Timeline() if trace else None
     drawn = scenario.draw(seed, replicas, minutes)
     if timeline is not None:
+        story = f"{drawn.faults_s / 60:.1f} minutes of faults, then they end, and all must come to rest"
+        timeline.tell(0, story)
         timeline.lines += [f"{name}: {describe(getattr(drawn, name))}" for name in drawn.__slots__]
     world = SimWorld(drawn, timeline, build)
     world.run()
     violation = next(iter(world.checker.violations), None)
     if timeline is not None and violation is not None:
         timeline.lines.append(f"VIOLATION at {violation}")
+        timeline.story.append(f"VIOLATION at {violation}")
     return SimResult(
         seed,
         violation,
@@ -58,4 +64,5 @@ def run(
         world.scheduler.switches,
         world.scheduler.now,
         timeline.lines if timeline else (),
+        timeline.story if timeline else (),
     )

@@ -14,16 +14,34 @@ from spotrelay.core.ports import LaunchRequest, LaunchResult
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.operate.decisions import sentence
 
 MAX_TEXT = 220
 """Longer texts are cut."""
 
 
+QUIET = frozenset({"CloseIntent", "LookAgain", "surveyed", "told"})
+"""Records that tell nothing new of the day: what they follow from is told."""
+
+
 class Timeline:
-    """Lines of text, each with its time and its invocation."""
+    """Lines of text, each with its time and its invocation; and the day's story, in sentences."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.story: list[str] = []
+
+    def tell(self, now: float, what: str) -> None:
+        """Add to the story what has happened; the same twice in a row is told once."""
+        if not self.story or self.story[-1].partition("  ")[2] != what:
+            minutes, seconds = divmod(int(now), 60)
+            self.story.append(f"{minutes:3}:{seconds:02}  {what}")
+
+    def record(self, now: float, event: str, facts: Mapping[str, Any]) -> None:
+        """Add to the story what the controller logs. That all replicas answer isn't worth a line."""
+        is_calm = event == "probed" and not (facts["silent"] or facts["refusing"] or facts["crashing"])
+        if event not in QUIET and not is_calm:
+            self.tell(now, sentence({"message": event, **facts}))
 
     def add(self, now: float, who: str, call: Call | None, about: object, result: object) -> None:
         """Add a line."""

@@ -192,10 +192,11 @@ class SimWorld:
                 final_state.check(self)
         self.scheduler.close()
 
-    def say(self, what: str) -> None:
-        """Add a line about the world to the timeline."""
+    def say(self, what: str, details: object = None) -> None:
+        """Add a line about the world to the timeline; the story has it without details."""
         if self.timeline is not None:
-            self.timeline.add(self.scheduler.now, "world", None, None, what)
+            self.timeline.add(self.scheduler.now, "world", None, what, details)
+            self.timeline.tell(self.scheduler.now, what.removeprefix("** "))
 
     # The functions.
 
@@ -256,7 +257,7 @@ class SimWorld:
         self._note_event(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
-            self.say(f"an event is lost: {body}")
+            self.say(f"an event is lost: {json.loads(body).get('detail-type', 'a message')}", body)
             return
         delay_s = random.random() ** 3 * scenario.delay_s if self.is_faulty else random.random()
         self.signals.send(body, delay_s, warned)
@@ -394,7 +395,7 @@ class SimWorld:
         self.checker.move_checker.surveys.setdefault(spec.service, []).append(found)
         last = self.memory.recall(spec.service, spec.region, at(when)).survey
         survey = surveying.following(found, last)
-        self.say(f"EC2 was asked: {survey}")
+        self.say("EC2 was asked for pools, prices and scores", survey)
         self.memory.note_survey(survey)
 
     def _survey_all(self) -> None:

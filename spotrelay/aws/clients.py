@@ -153,6 +153,11 @@ class Clients:
         finally:
             self._used_at_s = self._now_s()
 
+    def make(self, *names: str) -> None:
+        """Make these now, in one thread, as boto3 asks: several threads may use one."""
+        for name in names:
+            getattr(self, name)
+
     @cached_property
     def cloudformation(self) -> Any:
         """For stacks, which only an operator's commands ask about."""

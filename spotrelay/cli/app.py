@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -22,6 +21,8 @@ app = typer.Typer(
 
 def _say_version(is_asked: bool) -> None:
     if is_asked:
+        from importlib.metadata import version
+
         typer.echo(f"spotrelay {version('spotrelay')}")
         raise typer.Exit
 

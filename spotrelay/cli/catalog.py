@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
@@ -24,6 +23,7 @@ from spotrelay.catalog import (
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.naming import unknown
 from spotrelay.cli.options import AsJson
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import UNKNOWN
 
 
@@ -52,7 +52,7 @@ def catalog(
             name = _known(gpu)
         chips = {name: chips[name]}
     if is_json:
-        typer.echo(json.dumps(_document(chips.values()), indent=2, ensure_ascii=False))
+        echo_json(_document(chips.values()))
     elif gpu is not None:
         for chip in chips.values():
             _show(chip)

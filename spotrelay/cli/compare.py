@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.core.timing import HOURS_OF_MONTH
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _compare(
     lost = loss(band, many[1], hours, *minutes) if band else None
     notes = [*named.notes, *_missing(sides, there), *found.notes]
     if is_json:
-        typer.echo(json.dumps(_document(sides, band, lost, hours, precision, notes), indent=2))
+        echo_json(_document(sides, band, lost, hours, precision, notes))
     else:
         _print(sides, hours, precision, [*_lines(sides, band, lost, hours), "", *notes])
     return found.exit_code

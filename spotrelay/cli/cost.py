@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def cost(
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         found = _cost(plane, name, days)
         if is_json:
-            typer.echo(json.dumps(found.to_json(), indent=2))
+            echo_json(found.to_json())
         else:
             _print(found, days)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 
 if TYPE_CHECKING:
     from spotrelay.aws.experiments import OperatorExperiments
@@ -61,7 +61,10 @@ def drill(
         with Teller(is_json=is_json) as teller:
             teller.now(f"the drill waits until {name} is whole again, and EC2 has taken what it warned")
             found = _run(plane, plan, teller, is_json=is_json, goes_on=goes_on)
-        typer.echo(json.dumps(found.to_json(), indent=2) if is_json else _in_words(found))
+        if is_json:
+            echo_json(found.to_json())
+        else:
+            typer.echo(_in_words(found))
         _end(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def explain(
             )
             raise CommandError(f"{name} has no replica {replica}: {known}; rows are kept for 30 days")
         if is_json:
-            typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+            echo_json(found.to_json())
         else:
             _print(found, seen.at)
         if failed:

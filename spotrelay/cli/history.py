@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import clock, loss_cells
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def history(
             errors = errors_of(plane, seen, now - look_back)
         found = told(seen, now - look_back, None if failed else errors)
         if is_json:
-            typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+            echo_json(found.to_json())
         else:
             _print(found, since)
         if failed:

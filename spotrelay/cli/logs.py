@@ -1,19 +1,28 @@
-"""`spotrelay logs`: what the control plane decided about a service, or what a replica's instance says."""
+"""`spotrelay logs`: what the control plane decided about a service, or what a replica's instance says.
+
+Whoever reads has little time: a sentence for each record comes first, and its facts are for who asks.
+"""
 
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
-from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import SCHEMA
 from spotrelay.messages import harmless
+from spotrelay.operate.words import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from spotrelay.operate.access import ControlPlane
 
@@ -22,6 +31,12 @@ LONGEST = timedelta(days=90)
 
 MOST_LINES = 1000
 """The last ones: more than anybody reads."""
+
+FOLLOW_S = 2.0
+"""Between looks: soon enough for a person, and far from the account's limit of FilterLogEvents a second."""
+
+LATE = timedelta(seconds=30)
+"""How late CloudWatch may show a line beside others of its time: each look goes back so far once more."""
 
 UNSAID = frozenset(
     {
@@ -43,15 +58,24 @@ def logs(
     since: Annotated[
         str, typer.Option("--since", help="How far to look back: 10m, 2h or 1d.", metavar="TIME")
     ] = "1h",
-    is_json: AsJson = False,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", help="Show what is decided from now on, too, until Ctrl-C.")
+    ] = False,
+    is_verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show each record with all of its facts.")
+    ] = False,
+    is_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines: one object for each record.")
+    ] = False,
     region: Region = None,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Show the control plane's decisions about a service, or, with ID, an instance's console output.
 
-    Times are UTC. The console has the kernel's words, and every 20 s the last 8 KiB of what the replica said;
-    EC2 keeps its last 64 KiB, for an hour after the instance has ended.
+    A sentence for each decision, in order of time. Times are UTC. The console has the kernel's words, and
+    every 20 s the last 8 KiB of what the replica said; EC2 keeps its last 64 KiB, for an hour after the
+    instance has ended.
 
     Example: spotrelay logs demo --since 10m
     """
@@ -62,14 +86,53 @@ def logs(
         look_back = period(since, "--since", LONGEST)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         if replica is not None:
+            if is_followed or is_verbose or is_json:
+                raise CommandError(
+                    "with ID it is text, as EC2 has it: leave out --follow, --verbose and --json"
+                )
             _console(plane, name, replica)
             return
-        count = 0
-        for line in _decisions(plane, name, datetime.now(UTC) - look_back):
-            typer.echo(json.dumps(line, ensure_ascii=False) if is_json else _in_words(line))
-            count += 1
-        if not count and not is_json:
+
+        def show(record: Record) -> None:
+            typer.echo(shown(record, datetime.now(UTC), is_verbose=is_verbose, is_json=is_json))
+
+        begin = datetime.now(UTC) - look_back
+        found = _records(plane, name, begin)
+        for record in found[-MOST_LINES:]:
+            show(record)
+        if not found and not is_json:
             typer.echo(f"{name}: the control plane logged nothing about it in the last {since}", err=True)
+        if is_followed:
+            with suppress(KeyboardInterrupt):
+                read, wait = partial(_records, plane, name), partial(time.sleep, FOLLOW_S)
+                for more in followed(read, found, begin, wait):
+                    for record in more:
+                        show(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One of the log."""
+
+    id: str
+    """CloudWatch's, by which it is known again."""
+    at: datetime
+    line: dict[str, Any]
+
+
+def followed(
+    read: Callable[[datetime], list[Record]], seen: list[Record], since: datetime, wait: Callable[[], None]
+) -> Iterator[list[Record]]:
+    """What comes after those that were `seen`, look by look, each once; for ever."""
+    known = {record.id: record.at for record in seen}
+    while True:
+        wait()
+        newest = max(known.values(), default=since)
+        since = max(since, newest - LATE)
+        known = {id_: at for id_, at in known.items() if at >= since}
+        new = [record for record in read(since) if record.id not in known]
+        known |= {record.id: record.at for record in new}
+        yield new
 
 
 def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
@@ -93,18 +156,18 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     typer.echo(harmless(output))
 
 
-def _decisions(plane: ControlPlane, name: str, since: datetime) -> Iterator[dict[str, Any]]:
+def _records(plane: ControlPlane, name: str, since: datetime) -> list[Record]:
+    """What the functions logged about the service since then, in order of time."""
     from spotrelay.aws.errors import translated
 
-    groups = plane.log_groups
-    if not groups:
+    if not plane.log_groups:
         raise CommandError(
             f"the control plane in {plane.region} doesn't say where its logs are: deploy it again",
             EXIT_FAILED,
         )
-    found: list[tuple[int, dict[str, Any]]] = []
+    found: list[Record] = []
     client = plane.clients.logs
-    for group in groups:
+    for group in plane.log_groups:
         with translated():
             pages = client.get_paginator("filter_log_events").paginate(
                 logGroupName=group,
@@ -116,9 +179,9 @@ def _decisions(plane: ControlPlane, name: str, since: datetime) -> Iterator[dict
                     line = _read(event["message"])
                     # The pattern spares the transfer of others' lines, and is only as exact as their form.
                     if line is not None and line.get("service") == name and "_aws" not in line:
-                        found.append((event["timestamp"], line))
-    for at, line in sorted(found, key=lambda one: one[0])[-MOST_LINES:]:
-        yield {"at": datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds"), **line}
+                        at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
+                        found.append(Record(event["eventId"], at, line))
+    return sorted(found, key=lambda record: record.at)
 
 
 def _read(text: str) -> dict[str, Any] | None:
@@ -129,14 +192,26 @@ def _read(text: str) -> dict[str, Any] | None:
     return line if isinstance(line, dict) else None
 
 
-def _in_words(line: dict[str, Any]) -> str:
-    facts = {
-        name: fact
-        for name, fact in line.items()
-        if name not in UNSAID and name != "at" and fact not in (None, "", [], {})
-    }
-    said = " ".join(
-        f"{name}={fact if isinstance(fact, str | int | float) else json.dumps(fact, ensure_ascii=False)}"
-        for name, fact in facts.items()
-    )
-    return harmless(f"{line['at'][11:23]}  {line.get('message', '')}  {said}")
+def shown(record: Record, now: datetime, *, is_verbose: bool = False, is_json: bool = False) -> str:
+    """A record as it is printed: in a sentence, with all of its facts, or as JSON."""
+    from spotrelay.operate.decisions import sentence
+
+    told = sentence(record.line)
+    if is_json:
+        at = record.at.isoformat(timespec="milliseconds")
+        ours = {"schema": SCHEMA, "at": at, "sentence": told}
+        # An event that was sent has a time and a schema of its own.
+        return json.dumps({**ours, **record.line, **ours}, ensure_ascii=False)
+    facts = ""
+    if is_verbose:
+        known = {"record": record.line.get("message", "")} | {
+            name: fact
+            for name, fact in record.line.items()
+            if name not in UNSAID and fact not in (None, "", [], {})
+        }
+        facts = "".join(f"\n    {name}={_fact(fact)}" for name, fact in known.items())
+    return harmless(f"{clock(record.at, now)}  {told}{facts}")
+
+
+def _fact(fact: Any) -> str:
+    return str(fact) if isinstance(fact, str | int | float) else json.dumps(fact, ensure_ascii=False)

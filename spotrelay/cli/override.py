@@ -86,9 +86,7 @@ def _answer(plane: ControlPlane, service: str, given: Override) -> Answer | None
 
 def _tell(service: str, answer: Answer | None) -> None:
     if answer is None:
-        typer.echo(
-            f"Told, and no answer yet: `spotrelay logs {service}` will have it (overridden, override_lapsed)."
-        )
+        typer.echo(f"Told, and no answer yet: `spotrelay logs {service}` will have it.")
         return
     for what in answer.done:
         typer.echo(f"Carried out; no longer: {what}")

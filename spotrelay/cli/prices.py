@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def prices(
                 found, f"{name}: Spot prices in {plane.region}, {since} (UTC)", now - look_back, now, picture
             )
         if is_json:
-            typer.echo(json.dumps([curve.to_json() for curve in found], indent=2))
+            echo_json({"service": name, "pools": [curve.to_json() for curve in found]})
         else:
             _print(found, now - look_back, now)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from spotrelay.cli.errors import CommandError, bad_input_shown
 from spotrelay.cli.market import PriceFile, Regions
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.core.pools import RECOMMENDED_TYPES
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> Non
             survey = None
         found = own_history(service, days, survey, spec.asked, catalog.all_types(), RECOMMENDED_TYPES)
         if is_json:
-            typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+            echo_json(found.to_json())
         elif not days:
             typer.echo(
                 f"no day of {service} is kept since {(now - look_back):%Y-%m-%d}: the hourly survey writes"
@@ -281,9 +281,7 @@ def _echo_json(advice: Advice, notes: Sequence[str], would: Sequence[str] = ()) 
     from spotrelay.advice.reasons import document
 
     told = {**document(advice), "notes": list(notes)}
-    typer.echo(
-        json.dumps({**told, "what_would_fit": list(would)} if would else told, indent=2, ensure_ascii=False)
-    )
+    echo_json({**told, "what_would_fit": list(would)})
 
 
 def _say_nothing_fits(advice: Advice, asked: Asked, notes: Sequence[str], *, is_json: bool) -> None:
@@ -361,7 +359,7 @@ def _table(advice: Advice) -> Columns:
         head += ["INTERRUPTED IN 30 d", "SAVES"]
     if several:
         head.append("CHEAPEST IN")
-    shown = table(head, left=("TYPE", "CHEAPEST IN"), names=2)
+    shown = table(head, left=("TYPE", "GPUS", "CHEAPEST IN"), names=2)
     for number, choice in enumerate(advice.choices, 1):
         row = [f"{number}", *_row(choice)]
         if advice.is_priced:

@@ -13,6 +13,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 
 if TYPE_CHECKING:
     from spotrelay.core.spec import ReadinessProbe
@@ -216,7 +217,7 @@ def _show(name: str, entrance: Entrance, asked: Request, answer: Exchange, *, is
             "answer": kept.decode("utf-8", "replace"),
             "why_not": why_not or None,
         }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        echo_json(document)
         return
     status = f"{answer.status} {answer.reason}".strip()
     typer.echo(f"{status}: first byte after {first:.2f} s, all after {total:.2f} s", err=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import duration
 
 LONGEST = timedelta(days=400)
@@ -50,7 +50,7 @@ def scores(
         seen = rows(plane, name, now, ended=1)
         found = zone_scores_of(plane, seen, now - look_back)
         if is_json:
-            typer.echo(json.dumps([one.to_json() for one in found], indent=2))
+            echo_json({"service": name, "zones": [one.to_json() for one in found]})
         elif not found:
             typer.echo(why_none(seen))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def status(
             return
         found = _look(plane, name)
         if is_json:
-            typer.echo(json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False))
+            echo_json({"services": [one.to_json() for one in found]})
         else:
             _print(found)
         raise typer.Exit(_exit_code(found, is_check=is_check))
@@ -101,7 +101,7 @@ def _is_nothing(seen: ServiceSnapshot) -> bool:
 def _exit_code(found: list[Status], *, is_check: bool) -> int:
     if is_check and not all(one.is_whole for one in found):
         return EXIT_FAILED
-    return EXIT_NO_ACCESS if any("missing " in words for one in found for words in one.missing) else 0
+    return EXIT_NO_ACCESS if any("missing " in words for one in found for words in one.not_read) else 0
 
 
 def _watch(plane: ControlPlane, name: str | None) -> None:
@@ -203,4 +203,4 @@ def footer(one: Status) -> list[str]:
         lines.append(f"Image: {one.image.id}{_age(one)}.")
     if one.load_unknown:
         lines.append(f"Load: {one.load_unknown}")
-    return [*lines, *(f"Not read: {words}" for words in one.missing)]
+    return [*lines, *(f"Not read: {words}" for words in one.not_read)]

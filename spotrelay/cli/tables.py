@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
@@ -38,7 +39,10 @@ def draw(out: Console, shown: RenderableType) -> None:
         shown = Text(shown)
     needed = Measurement.get(out, out.options.update_width(UNBOUNDED), shown).minimum
     wide_enough = out if needed <= out.width else Console(width=needed)
-    wide_enough.print(shown, highlight=False)
+    with wide_enough.capture() as drawn:
+        wide_enough.print(shown, highlight=False)
+    # Rich fills each line up to the widest, which may be a reason of hundreds of letters.
+    out.file.write(re.sub(" +$", "", drawn.get(), flags=re.MULTILINE))
 
 
 def room(out: Console, beside: int, wished: int) -> int:
@@ -99,9 +103,11 @@ class Columns:
         """Some columns of all rows; further ones only of the rows that have something in them."""
         made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
         made.show_header = any(self._titles)
-        for title in (self._titles[column] for column in columns):
+        for column in columns:
+            title = self._titles[column]
             justify, no_wrap = "left" if title in self._left else "right", title not in self._wraps
-            made.add_column(title, justify=justify, no_wrap=no_wrap, overflow="fold")  # type: ignore[arg-type]
+            width = self._least(column) if no_wrap else None  # or Rich measures each cell once more
+            made.add_column(title, justify=justify, no_wrap=no_wrap, overflow="fold", width=width)  # type: ignore[arg-type]
         for row in self._rows:
             if is_first or any(row[column] for column in columns if column >= self._names):
                 made.add_row(*(row[column] for column in columns))

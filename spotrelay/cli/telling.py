@@ -1,11 +1,11 @@
-"""How a command that takes minutes says how far it is."""
+"""How a command that takes minutes says how far it is; and how each prints JSON."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +14,16 @@ import typer
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+
+SCHEMA = 1
+"""Of what commands print with `--json`, see docs/json.md: it rises if a field goes or means something else. A
+new field is no change."""
+
+
+def echo_json(document: Mapping[str, Any]) -> None:
+    """Print a command's one document."""
+    typer.echo(json.dumps({"schema": SCHEMA, **document}, indent=2, ensure_ascii=False))
 
 
 BEAT_S = 9.0
@@ -53,7 +63,7 @@ class Teller:
     def end(self, line: str, result: dict[str, Any]) -> None:
         """The last thing that is said: a line, or the document."""
         if self._is_json:
-            typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+            echo_json(result)
         elif line:
             self.say(line)
 

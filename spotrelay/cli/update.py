@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,7 @@ from spotrelay.core.names import SERVICE_STACK, image_parameter
 from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
-    from spotrelay.cli.deploying import Limit
+    from spotrelay.cli.deploying import Limit, Reached
     from spotrelay.cli.telling import Teller
     from spotrelay.core.spec import ServiceSpec
     from spotrelay.operate.access import ControlPlane
@@ -172,23 +172,29 @@ def follow(
         reached = replace(reached, why_not=overtaken(made, wanted))
     teller.end(
         ended(made, before, reached.after_s) if not reached.why_not else "",
-        {
-            "service": name,
-            "version": made.version,
-            "before": before,
-            "is_deployed": True,
-            "ready": made.ready,
-            "desired": made.desired,
-            "new": made.new,
-            "failed": made.failed,
-            "to_go": made.to_go,
-            "after_s": round(reached.after_s, 1),
-            "why_not": reached.why_not or None,
-        },
+        document(reached, before),
     )
     if reached.why_not:
         deploying.told("update", reached)
         raise typer.Exit(EXIT_FAILED)
+
+
+def document(reached: Reached, before: int) -> dict[str, Any]:
+    """What became of a roll-out, for scripts."""
+    made = reached.progress
+    return {
+        "service": made.service,
+        "version": made.version,
+        "before": before,
+        "is_deployed": True,
+        "ready": made.ready,
+        "desired": made.desired,
+        "new": made.new,
+        "failed": made.failed,
+        "to_go": made.to_go,
+        "after_s": round(reached.after_s, 1),
+        "why_not": reached.why_not or None,
+    }
 
 
 def shown(spec: ServiceSpec, made: Difference, newer: str | None = None) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.text import Text
 from spotrelay.cli.errors import EXIT_BAD_INPUT
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.cli.telling import echo_json
 from spotrelay.service import Description, Problem, Service, describe
 from spotrelay.service.costs import Costs
 from spotrelay.service.userdata import MAX_BYTES
@@ -56,7 +56,7 @@ def validate(
     priced = _priced(services, where) if prices and services else _Priced([None] * len(services))
     advice = [*advice, *(_Advice("warning", line) for line in priced.advice)]
     if is_json:
-        typer.echo(_json(services, priced.costs, problems, advice))
+        echo_json(_document(services, priced.costs, problems, advice))
     else:
         for service, cost in zip(services, priced.costs, strict=True):
             out.print(_table(describe(service), cost))
@@ -78,32 +78,28 @@ def _labelled(console: Console, kind: str, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _json(
+def _document(
     services: Sequence[Service],
     costs: Sequence[Costs | None],
     problems: Sequence[Problem],
     advice: Sequence[_Advice],
-) -> str:
+) -> dict[str, Any]:
     """Everything that the tables and lines say, for scripts."""
-    return json.dumps(
-        {
-            "services": [
-                {
-                    "file": str(service.path),
-                    **asdict(describe(service)),
-                    "costs": cost and asdict(cost),
-                    "warnings": [asdict(problem) for problem in service.warnings],
-                    "notices": [asdict(problem) for problem in service.notices],
-                }
-                for service, cost in zip(services, costs, strict=True)
-            ],
-            "warnings": [one.text for one in advice if one.kind == "warning"],
-            "notices": [one.text for one in advice if one.kind == "notice"],
-            "problems": [asdict(problem) for problem in problems],
-        },
-        indent=2,
-        ensure_ascii=False,
-    )
+    return {
+        "services": [
+            {
+                "file": str(service.path),
+                **asdict(describe(service)),
+                "costs": cost and asdict(cost),
+                "warnings": [asdict(problem) for problem in service.warnings],
+                "notices": [asdict(problem) for problem in service.notices],
+            }
+            for service, cost in zip(services, costs, strict=True)
+        ],
+        "warnings": [one.text for one in advice if one.kind == "warning"],
+        "notices": [one.text for one in advice if one.kind == "notice"],
+        "problems": [asdict(problem) for problem in problems],
+    }
 
 
 def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[_Advice]]:

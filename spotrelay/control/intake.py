@@ -10,7 +10,7 @@ from spotrelay.control.controller import Controller
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import DeadLetters, PortError, Telemetry
 from spotrelay.events import Ignored, Signal, parse
-from spotrelay.events.ticks import MalformedTickError, TickKind, parse_tick
+from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,22 @@ class Intake:
         if tick.service is None:
             self.controller.tick_all()
             return
+        try:
+            self._run(tick.service, tick)
+        except PortError as error:  # Lambda's own line about it doesn't name the service
+            self.telemetry.record("tick_failed", service=tick.service, error=repr(error))
+            raise
+
+    def _run(self, service: str, tick: Tick) -> None:
         match tick.kind:
             case TickKind.TICK:
-                self.controller.tick(tick.service, tick.due, announced=dict(tick.announced))
+                self.controller.tick(service, tick.due, announced=dict(tick.announced))
             case TickKind.LEAVE:
-                self.controller.leave(tick.service)
+                self.controller.leave(service)
             case TickKind.REMOVED:
-                self.controller.note_removal(tick.service)
+                self.controller.note_removal(service)
             case TickKind.OVERRIDE:
-                self.controller.tick(tick.service, override=tick.override)
+                self.controller.tick(service, override=tick.override)
 
     def _signal(self, body: str) -> Signal | None:
         """The signal in a message. Whatever else is in it is this message's trouble, and no other's."""

@@ -73,6 +73,7 @@ class Outcome:
     """What came of a decision's steps: one that fails is for the next ones no reason not to be taken."""
 
     ports: Ports
+    service: str
     is_won: bool = True
     """Whether no action was decided on rows that have changed since."""
     troubles: list[PortError] = field(default_factory=list)
@@ -91,7 +92,8 @@ class Outcome:
         """Keep what failed, and log it."""
         self.troubles.append(error)
         is_denied = isinstance(error, Denied)
-        self.ports.telemetry.record("denied" if is_denied else "step_failed", step=step, error=str(error))
+        event = "denied" if is_denied else "step_failed"
+        self.ports.telemetry.record(event, service=self.service, step=step, error=str(error))
         launching.count_denied(self.ports, error)
 
     def raise_first(self) -> None:
@@ -112,7 +114,7 @@ class Performer:
         service, spec, signals = decision.service, decision.spec, decision.signals
         now = self._ports.clock.now()
         wanted = changes.changes(service, spec, decision.rows, decision.actions, now, self._ports.new_id)
-        outcome = Outcome(self._ports)
+        outcome = Outcome(self._ports, service)
         # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
         committed = list(takewhile(partial(self._commit, outcome), wanted))
         if held := sum(change.held for change in committed):

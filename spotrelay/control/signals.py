@@ -104,7 +104,7 @@ class Signals:
                     self._mend_ids(service)
                 rows = self._ports.store.load(service)
             wanted = rollout.in_effect(spec, rows, now)
-            asked = Outcome(self._ports)
+            asked = Outcome(self._ports, service)
             actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
             outcome = self._performer.perform(Decision(service, wanted, rows, actions))
             outcome.raise_first()

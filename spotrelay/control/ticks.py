@@ -132,7 +132,7 @@ class Ticks:
             if rows is not None and rows.is_claimed:
                 ports.store.note_claim(service, is_ours=False)
             return None
-        counted = Outcome(ports)
+        counted = Outcome(ports, service)
         if deployed and deployed.scaling:
             rows = self._gatherer.with_load(counted, deployed, deployed.scaling, rows)
         spec = deployed and rollout.in_effect(deployed, rows, ports.clock.now())

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import boto3
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.experiments import OperatorExperiments
-from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.aws.requests import ServedRequests
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
-from spotrelay.aws.targets import RegisteredTargets
-from spotrelay.core.held import Override
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
-from spotrelay.events.ticks import Tick, TickKind
+
+if TYPE_CHECKING:
+    from spotrelay.aws.days import DynamoDays
+    from spotrelay.aws.experiments import OperatorExperiments
+    from spotrelay.aws.fleet import Ec2Fleet
+    from spotrelay.aws.requests import ServedRequests
+    from spotrelay.aws.targets import RegisteredTargets
+    from spotrelay.core.held import Override
 
 
 class UnreadableControlPlaneError(Exception):
@@ -41,14 +44,47 @@ class ControlPlane:
         self.log_groups = tuple(log_groups)
         """Where its functions log. A control plane of before operators had commands doesn't say."""
         self._tick_queue_url = tick_queue_url
-        self.store = DynamoStore(Table(clients, table))
-        self.days = DynamoDays(Table(clients, table))
+        self._table = Table(clients, table)
+        self._drill_function = drill_function
+        self.store = DynamoStore(self._table)
         self.services = ParameterServices(clients, SERVICES_PATH, table)
-        self.fleet = Ec2Fleet(clients)
-        self.experiments = OperatorExperiments(clients, drill_function) if drill_function else None
-        """None: the control plane is of before it had a function for drills."""
-        self.requests = ServedRequests(clients)
-        self.targets = RegisteredTargets(clients)
+
+    # The rest is loaded by the commands that need it: `status`, which everybody waits for, doesn't.
+
+    @cached_property
+    def days(self) -> DynamoDays:
+        """What each day cost, and how likely Spot was to be had."""
+        from spotrelay.aws.days import DynamoDays
+
+        return DynamoDays(self._table)
+
+    @cached_property
+    def fleet(self) -> Ec2Fleet:
+        """Its instances."""
+        from spotrelay.aws.fleet import Ec2Fleet
+
+        return Ec2Fleet(self._clients)
+
+    @cached_property
+    def experiments(self) -> OperatorExperiments | None:
+        """For drills; None: the control plane is of before it had a function for them."""
+        from spotrelay.aws.experiments import OperatorExperiments
+
+        return OperatorExperiments(self._clients, self._drill_function) if self._drill_function else None
+
+    @cached_property
+    def requests(self) -> ServedRequests:
+        """What the load balancers counted."""
+        from spotrelay.aws.requests import ServedRequests
+
+        return ServedRequests(self._clients)
+
+    @cached_property
+    def targets(self) -> RegisteredTargets:
+        """What is in the target groups."""
+        from spotrelay.aws.targets import RegisteredTargets
+
+        return RegisteredTargets(self._clients)
 
     @property
     def clients(self) -> Clients:
@@ -106,6 +142,8 @@ class ControlPlane:
         Raises:
             BotoCoreError, ClientError: it couldn't be sent.
         """
+        from spotrelay.events.ticks import Tick, TickKind
+
         self._send(Tick(service, kind=TickKind.OVERRIDE, override=override).to_json())
 
     def _send(self, body: str) -> None:

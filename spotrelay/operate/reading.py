@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,26 +63,35 @@ class SnapshotReader:
                 missing[which] = _why(error)
                 return otherwise
 
-        # In this order: a replica that ends in between is read twice, never missed.
-        found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
-        history: tuple[Replica, ...] = part(
-            Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ()
-        )
-        spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
-        known = spec or found.document
+        def replicas() -> tuple[Rows, tuple[Replica, ...]]:
+            # In this order: a replica that ends in between is read twice, never missed.
+            found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
+            return found, part(Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ())
+
+        # The answers are waited for together.
+        plane.clients.make("dynamodb", "ssm", *(() if earlier else ("cloudwatch",)))
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(replicas)
+            recalled = threads.submit(
+                part, Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory()
+            )
+            ringing = None
+            if not earlier:
+                ringing = threads.submit(part, Part.ALARMS, lambda: tuple(self._alarms(service)), ())
+            spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
+        found, history = asked.result()
         if earlier and Part.ALARMS in earlier.missing:
             missing[Part.ALARMS] = earlier.missing[Part.ALARMS]
-        memory = part(Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory())
         return ServiceSnapshot(
             service=service,
             region=plane.region,
             at=now,
-            spec=known if Part.DOCUMENT in missing else spec,
+            spec=spec or (found.document if Part.DOCUMENT in missing else None),
             rows=found,
             history=history,
-            memory=memory,
-            alarms=earlier.alarms if earlier else part(Part.ALARMS, lambda: tuple(self._alarms(service)), ()),
-            missing=missing,
+            memory=recalled.result(),
+            alarms=ringing.result() if ringing else earlier.alarms if earlier else (),
+            missing={which: missing[which] for which in Part if which in missing},
         )
 
     def _alarms(self, service: str) -> Iterator[Alarm]:

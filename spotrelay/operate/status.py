@@ -119,7 +119,7 @@ class Status:
     """Those that ring; None: they couldn't be read."""
     load_unknown: str
     """That the load can't be measured by which the number of replicas goes; empty while it can."""
-    missing: tuple[str, ...]
+    not_read: tuple[str, ...]
     """What couldn't be read, and why."""
 
     @property
@@ -164,6 +164,7 @@ class Status:
             **_jsonable(asdict(self)),
             "is_whole": self.is_whole,
             "is_calm": self.is_calm,
+            "missing": None if self.desired is None else max(self.desired - self.ready, 0),
             "share_saved": None if self.share_saved is None else round(self.share_saved, 4),
         }
 
@@ -204,7 +205,7 @@ def status(seen: ServiceSnapshot) -> Status:
         image=survey.images.get(seen.spec.version) if survey and seen.spec else None,
         alarms=None if Part.ALARMS in seen.missing else tuple(_ringing(seen)),
         load_unknown=_load_unknown(seen),
-        missing=tuple(f"{part}: {words}" for part, words in seen.missing.items()),
+        not_read=tuple(f"{part}: {words}" for part, words in seen.missing.items()),
     )
 
 

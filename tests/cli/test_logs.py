@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.cli.logs import _in_words
+from spotrelay.cli.logs import Record, followed, shown
 from spotrelay.messages import harmless
 
 
@@ -34,7 +37,52 @@ def test_nothing_that_is_shown_controls_anything(text: str) -> None:
     assert all(letter in "\t\n" or unicodedata.category(letter) != "Cc" for letter in harmless(text))
 
 
+NOW = datetime(2026, 11, 25, 9, 0, tzinfo=UTC)
+
+
+def record(seconds: float, **line: Any) -> Record:
+    """One of so many seconds ago."""
+    return Record(f"event-{seconds:g}", NOW - timedelta(seconds=seconds), {"service": "demo", **line})
+
+
 def test_a_decision_that_quotes_somebody_is_as_harmless() -> None:
     """EC2's words are in it, and a tag's."""
-    line = {"at": "2026-11-25T09:00:00.000+00:00", "message": "launch", "error": "\x1b[2Jdenied"}
-    assert _in_words(line) == "09:00:00.000  launch  error=\\x1b[2Jdenied"
+    quoting = record(0, message="signals_failed", error="\x1b[2Jdenied")
+    assert shown(quoting, NOW) == (
+        "09:00:00  EC2's events couldn't be handled, and come again: \\x1b[2Jdenied"
+    )
+
+
+def test_the_record_itself_is_for_who_asks() -> None:
+    """By default a sentence, with the date if it isn't of today; else all facts, or an object on one line."""
+    one = record(86_400, message="scaled", before=3, count=5, level="INFO", load={"requests": 7})
+    assert shown(one, NOW) == "2026-11-24 09:00:00  the load asks for 5 replicas instead of 3"
+    assert shown(one, NOW, is_verbose=True).splitlines()[1:] == [
+        "    record=scaled",
+        "    before=3",
+        "    count=5",
+        '    load={"requests": 7}',
+    ]
+    told = json.loads(shown(one, NOW, is_json=True))
+    assert (told["at"], told["message"], told["load"]) == (
+        "2026-11-24T09:00:00.000+00:00",
+        "scaled",
+        {"requests": 7},
+    )
+    assert told["sentence"] == "the load asks for 5 replicas instead of 3"
+
+
+def test_following_shows_each_record_once() -> None:
+    """Also one that CloudWatch shows late: each look goes back, and what was shown isn't shown again."""
+    there = [record(60), record(10)]
+    looks = iter([[record(5)], [record(20)], []])
+    asked = []
+
+    def read(since: datetime) -> list[Record]:
+        asked.append(since)
+        there.extend(next(looks))
+        return sorted((one for one in there if one.at >= since), key=lambda one: one.at)
+
+    found = followed(read, list(there), NOW - timedelta(hours=1), lambda: None)
+    assert [[one.id for one in next(found)] for _ in range(3)] == [["event-5"], ["event-20"], []]
+    assert asked[0] == NOW - timedelta(seconds=40), "as late as a line may come"

@@ -129,9 +129,7 @@ def test_without_an_answer_the_log_is_named(region: Region, monkeypatch: pytest.
     code, out, err = run("chat", "--yes")
     region.take()
     assert (code, err, len(region.sent)) == (0, "", 1)
-    assert out.endswith(
-        "Told, and no answer yet: `spotrelay logs chat` will have it (overridden, override_lapsed).\n"
-    )
+    assert out.endswith("Told, and no answer yet: `spotrelay logs chat` will have it.\n")
 
 
 def test_where_nothing_is_held_back_nothing_is_sent(region: Region) -> None:

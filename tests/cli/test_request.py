@@ -20,6 +20,7 @@ from spotrelay.cli.app import app
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.operate.request import Entrance, Request, Sender, UnansweredError, curl, of_probe
 from spotrelay.operate.stacks import Stack
+from tests import json_documents
 from tests.examples import demo_spec
 
 REGION = "us-east-1"
@@ -159,6 +160,7 @@ def test_json_is_one_document_of_the_same(account: Account, server: Server) -> N
     account.deploy({"Address": server.address, "Endpoint": OWN})
     code, out, err = run("--json")
     made = json.loads(out)
+    json_documents.check("request", made)
     assert (code, err) == (0, "")
     assert (made["status"], made["answer"], made["why_not"]) == (200, "Still here, naïve.", None)
     assert 0 <= made["first_byte_s"] <= made["total_s"]

@@ -32,7 +32,9 @@ HEAVY = {
     "rich.markdown": "only the help",
     "typer.rich_utils": "only the help, and errors in the command line",
 }
-"""What takes long to load, and what needs it. (pydantic itself Typer loads, to read the command line.)"""
+"""What takes long to load, and what needs it. (pydantic itself Typer loads for numbers and lists.)"""
+
+NO_NUMBERS = {"pydantic": "only numbers and lists on the command line, and service files"}
 
 NOBODY_ASKED = {
     "boto3": "as long as all the rest, and nobody is asked",
@@ -103,7 +105,7 @@ def test_the_help_has_every_command_in_order_the_laboratorys_last() -> None:
 def test_the_help_loads_no_command() -> None:
     """Nor what draws boxes, asks AWS or checks input: who looks for a command waits for none of them."""
     loaded = _loaded_by("--help")
-    assert _of(loaded, HEAVY | NOBODY_ASKED | {"rich": "its text is plain", "pydantic": "no input"}) == {}
+    assert _of(loaded, HEAVY | NOBODY_ASKED | NO_NUMBERS | {"rich": "its text is plain"}) == {}
     assert not {f"spotrelay.cli.{name}" for name in OWN} & set(loaded)
 
 
@@ -176,6 +178,21 @@ def test_who_looks_at_a_service_loads_no_model_of_its_file() -> None:
         loaded = said[start:end]
         assert f"spotrelay.cli.{command.split()[0]}" in loaded
         assert _of(loaded, HEAVY) == {}, command
+
+
+def test_a_status_loads_what_it_asks_with_alone() -> None:
+    """Neither what checks numbers nor what launches, drills or counts costs. Nobody is asked here: there is
+    no such profile.
+    """
+    said = _loaded_by(
+        *("status", "demo", "--profile", "nobody"),
+        program="try: main()\nexcept SystemExit: pass",
+        AWS_CONFIG_FILE=os.devnull,
+    )
+    assert "profile (nobody) could not be found" in said[0]
+    unneeded = dict.fromkeys(("fleet", "experiments", "days", "requests", "targets"), "other commands")
+    ours = {f"spotrelay.aws.{name}": why for name, why in unneeded.items()}
+    assert _of(said, HEAVY | NO_NUMBERS | ours) == {}
 
 
 def _of(loaded: list[str], unneeded: dict[str, str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ def _hermetic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def _calls(monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[Counter[str], list[dict[str, Any]]]:
+def _calls(monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[Counter[str], dict[str, Any]]:
     """Which calls a status of so many replicas makes, and what it says."""
     session = boto3.Session("testing", "testing", region_name=REGION)
     deployed(session, count)
@@ -112,8 +112,10 @@ def test_as_many_calls_for_a_hundred_replicas_as_for_three(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Rows are read by the page and never one by one, nor is anything else asked for each replica."""
-    calls, (found,) = _calls(monkeypatch, count)
-    assert (len(found["replicas"]), found["judgement"], found["missing"]) == (count, "WHOLE", [])
+    calls, document = _calls(monkeypatch, count)
+    (found,) = document["services"]
+    assert (len(found["replicas"]), found["judgement"], found["missing"]) == (count, "WHOLE", 0)
+    assert found["not_read"] == []
     assert found["address"] == ADDRESS
     assert calls == {
         "ssm.GetParameters": 2,  # where the control plane is, and the service's document

@@ -101,8 +101,10 @@ def test_in_a_file_a_line_stays_a_line(capsys: pytest.CaptureFixture[str]) -> No
     """However long a reason is, its row can be found with grep."""
     found = judged(seen(_waiting("no capacity " * 40)))
     status._print([found])
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "REQUESTED" in line]
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if "REQUESTED" in line]
     assert line.count("no capacity") == 40
+    assert not [line for line in lines if line != line.rstrip()]
 
 
 def _waiting(words: str) -> Replica:

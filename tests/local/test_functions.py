@@ -192,8 +192,9 @@ def test_the_runbooks_search_finds_what_rings(aws: Aws, alarm: str) -> None:
 
 
 def logged(aws: Aws, name: str, pattern: str = "") -> list[str]:
-    """Lines of a function's log, in order."""
+    """Lines of a function's log, in order; each has an ID of its own, as CloudWatch gives it."""
     events = aws.client("logs").filter_log_events(logGroupName=f"/aws/lambda/{name}", filterPattern=pattern)
+    assert len({event["eventId"] for event in events["events"]}) == len(events["events"])
     return [str(event["message"]) for event in events["events"]]
 
 

@@ -205,7 +205,7 @@ def test_what_could_not_be_read_is_not_judged() -> None:
     assert "dynamodb:Query" in lacking.why
     rest = status(seen(on(1), on(2), on(3), missing={Part.ALARMS: "missing cloudwatch:DescribeAlarms"}))
     assert rest.judgement is Judgement.WHOLE
-    assert rest.missing == ("alarms: missing cloudwatch:DescribeAlarms",)
+    assert rest.not_read == ("alarms: missing cloudwatch:DescribeAlarms",)
 
 
 def test_a_failure_shows_its_reason_and_old_ones_do_not_drown_the_rest() -> None:

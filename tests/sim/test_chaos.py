@@ -37,12 +37,25 @@ def test_its_json_has_the_same() -> None:
     assert sum(answer["faults"]["store.services"].values()) > 0
 
 
-def test_one_seed_is_replayed_with_its_timeline() -> None:
-    """`--seed` prints what happened when, line by line."""
+def test_one_seed_is_told_in_words() -> None:
+    """`--seed` prints what happened when, a line each, for who hasn't seen the code: no call, no object."""
     code, out, _ = chaos("--seed", "3")
     assert code == 0
-    assert "store.load" in out
-    assert json.loads(chaos("--seed", "3", "--json")[1])["timeline"]
+    lines = out.splitlines()
+    assert "  0:57  EC2 warns of an interruption" in lines
+    assert any("replica 1: leaves the rotation and finishes its requests" in line for line in lines)
+    assert any(" is ready" in line for line in lines)
+    told = lines[:-2]
+    assert all(re.match(r" *\d+:\d\d  \w", line) for line in told), told
+    assert not [line for line in told if re.search(r"store\.|fleet\.|\w\(\w+=|datetime|<\w", line)]
+    assert len(told) < 150
+
+
+def test_the_calls_are_for_who_asks() -> None:
+    """`--verbose` has each, and JSON has both."""
+    assert "store.load" in chaos("--seed", "3", "--verbose")[1]
+    told = json.loads(chaos("--seed", "3", "--json")[1])
+    assert len(told["timeline"]) > len(told["story"]) > 10
 
 
 def test_a_violation_comes_with_its_seed_and_timeline() -> None:

@@ -328,6 +328,8 @@ def test_a_message_that_failed_comes_again(bench: Bench, kind: TickKind) -> None
     bench.controller.error = Throttled("UpdateItem")
     with pytest.raises(Throttled):
         bench.intake.tick(json.dumps({"service": "demo", "kind": kind.value}))
+    records = bench.world.telemetry.records
+    assert records[-1] == ("tick_failed", {"service": "demo", "error": repr(Throttled("UpdateItem"))})
 
 
 def test_a_message_that_could_not_be_set_aside_comes_again() -> None:

@@ -11,6 +11,7 @@ import pytest
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
 from spotrelay.service.model import DEFAULT_IMAGE
+from tests import json_documents
 from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
@@ -56,6 +57,7 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
 
     code, out, err = spotrelay("up", str(tmp_path), "--json")
     assert code == 0, err
+    json_documents.check("up", json.loads(out))
     (again,) = json.loads(out)["services"]
     assert (again["version"], again["ready"]) == (1, 2)
 

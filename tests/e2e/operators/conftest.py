@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
 from spotrelay.cli.app import app
+from tests import json_documents
 from tests.e2e import deploying
 from tests.e2e.deploying import Unhurried
 from tests.e2e.faults.bench import Bench
@@ -56,10 +57,12 @@ class Command:
         return done.exit_code, done.stdout, done.stderr
 
     def json(self, *arguments: str) -> Any:
-        """What `--json` prints."""
+        """What `--json` prints, as docs/json.md has it."""
         code, out, err = self(*arguments, "--json")
         assert code == 0, err
-        return json.loads(out)
+        document = json.loads(out)
+        json_documents.check(arguments[0], document)
+        return document
 
     def as_role(self, keys: Any) -> None:
         """From now on with these credentials."""

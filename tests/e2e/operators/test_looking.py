@@ -31,7 +31,7 @@ def test_a_whole_fleet_is_fine(demo: Bench, spotrelay: Command) -> None:
     code, out, _ = spotrelay("status", "demo", "--check")
     assert code == 0
     assert "WHOLE 3/3" in out
-    (found,) = spotrelay.json("status", "demo")
+    (found,) = spotrelay.json("status", "demo")["services"]
     assert found["is_whole"]
     ready = {r.id for r in demo.watch.look().ready}
     assert {row["id"] for row in found["replicas"] if row["state"] == "READY"} == ready
@@ -73,7 +73,7 @@ def rings(demo: Bench, spotrelay: Command, alarm: str, *, is_to_ring: bool) -> N
     def is_so() -> bool:
         demo.cloud.age_metrics(60)
         time.sleep(MINUTE_S)
-        (found,) = spotrelay.json("status", "demo")
+        (found,) = spotrelay.json("status", "demo")["services"]
         return (alarm in found["alarms"]) is is_to_ring
 
     demo.eventually(is_so, f"{alarm} {'rings' if is_to_ring else 'has cleared'}")
@@ -239,9 +239,9 @@ def test_who_may_look_or_drill_reads_no_secret(
 
 def test_scores_and_prices_are_shown(demo: Bench, spotrelay: Command) -> None:
     """A line for each zone and each pool that the service may use."""
-    zones = {one["zone"] for one in spotrelay.json("scores", "demo")}
+    zones = {one["zone"] for one in spotrelay.json("scores", "demo")["zones"]}
     assert zones == set(demo.spec.subnets.values())
-    curves = spotrelay.json("prices", "demo")
+    curves = spotrelay.json("prices", "demo")["pools"]
     pools = {(curve["zone"], curve["instance_type"]) for curve in curves}
     assert pools <= {(pool.zone, pool.instance_type) for pool in demo.spec.pools}
     assert all(curve["on_demand"] > curve["now"] for curve in curves)

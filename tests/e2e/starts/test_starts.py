@@ -32,7 +32,7 @@ def test_a_start_that_fails_is_told(operator: Operator, spotrelay: Command, name
     assert code == 1, err
     words = " ".join(out.split())
     assert f"replica {replica.id} crashes" in words
-    (found,) = spotrelay.json("status", name)
+    (found,) = spotrelay.json("status", name)["services"]
     assert start.said in found["why"]
     assert start.remedy in found["why"]
     assert f"spotrelay logs {name} {replica.id}" in found["why"]

@@ -116,7 +116,9 @@ def _tab(found: Browser) -> Page:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/services/chat", "/services/chat/replicas/3"])
+@pytest.mark.parametrize(
+    "path", ["/", "/services/chat", "/services/chat/replicas/3", "/runbook#nothingready"]
+)
 def test_axe_finds_nothing(page: tuple[Page, str], path: str, scheme: str) -> None:
     """No violation of its rules at four widths: names, roles, contrast, order. The page is loaded once."""
     tab, address = page

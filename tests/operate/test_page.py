@@ -15,6 +15,7 @@ import pytest
 
 from spotrelay.aws.requests import Minute
 from spotrelay.cli.ui import forward
+from spotrelay.core import names as core_names
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -57,6 +58,7 @@ class FakeSource:
     asked: int = 0
     counted: int = 0
     minutes: tuple[Minute, ...] = ()
+    consoles: Mapping[str, str] = field(default_factory=dict)
     earlier: list[ServiceSnapshot | None] = field(default_factory=list)
 
     def names(self) -> Collection[str]:
@@ -83,6 +85,11 @@ class FakeSource:
         self.counted += 1
         self._fail()
         return self.minutes
+
+    def console(self, instance_id: str) -> str:
+        """See `Source`."""
+        self._fail()
+        return self.consoles.get(instance_id, "")
 
     def _fail(self) -> None:
         if self.fails:
@@ -427,16 +434,43 @@ def test_a_replica_has_a_page_of_what_explain_says() -> None:
     one = replace(READY, instance_id="i-0123456789abcdef0", replaces=1)
     desk = shown(FakeSource(replace(snapshot(one), spec=demo_spec("chat"))))
     assert f'href="{desk.at_token}/services/chat/replicas/2"' in desk.ask("/services/chat").text
+    assert "spotrelay logs chat 2" in desk.ask("/services/chat/replicas/2").text
     for path in ("/services/chat/replicas/2", "/services/chat/replicas/2/now"):
         text = desk.ask(path).text
         assert "why it exists it replaces replica 1" in lines(text)
-        assert "spotrelay logs chat 2" in text
         assert (
             "https://us-east-1.console.aws.amazon.com/ec2/home?region=us-east-1"
             "#InstanceDetails:instanceId=i-0123456789abcdef0"
         ) in text
         assert "unknown: EC2" not in text, "what it cost isn't asked for here"
     assert "Nothing is known of it" in desk.ask("/services/chat/replicas/9").text
+
+
+def test_a_replica_s_console_is_read_when_somebody_asks() -> None:
+    """What it wrote, as text; why it can't be read; that there is nothing, of one that isn't known, too."""
+    one = replace(READY, instance_id="i-0123456789abcdef0")
+    desk = shown(FakeSource(snapshot(one), consoles={"i-0123456789abcdef0": "up <b>\x1b[2J"}))
+    path = "/services/chat/replicas/2/console"
+    assert f'hx-get="{desk.at_token}{path}"' in desk.ask("/services/chat/replicas/2").text
+    assert "<pre>up &lt;b&gt;" in desk.ask(path).text
+    assert "\x1b" not in desk.ask(path).text
+    desk.source.fails = True
+    assert '<p class="problem">no answer from DynamoDB</p>' in desk.ask(path).text
+    for silent in (snapshot(one), snapshot(replica(2)), snapshot()):
+        assert "EC2 has nothing of it" in shown(FakeSource(silent)).ask(path).text
+
+
+def test_an_alarm_leads_to_what_to_do() -> None:
+    """One that rings is a link to its section of the runbook, which is a page here."""
+    alarm = Alarm("NotWhole", AlarmState.ALARM, NOW, "Run `spotrelay status chat`.")
+    desk = shown(FakeSource(replace(snapshot(READY), alarms=(alarm,))))
+    assert f'href="{desk.at_token}/runbook#notwhole"' in desk.ask("/services/chat").text
+    text = desk.ask("/runbook").text
+    for name in core_names.Alarm:
+        assert f'<h3 id="{name.lower()}">' in text
+    targets = set(re.findall(r'href="([^"]*)"', text.partition("<article")[2].partition("</article>")[0]))
+    assert {target.partition("#")[0] for target in targets if not target.startswith("https://")} == {""}
+    assert [target for target in targets if target[0] == "#" and f'id="{target[1:]}"' not in text] == []
     assert desk.ask("/services/chat/replicas/x").status == 404
 
 

@@ -91,6 +91,10 @@ class Fleet:
     """Why the names of the services couldn't be read."""
 
 
+class Unreadable(Exception):  # noqa: N818 - what AWS doesn't say, for people
+    """AWS can't be asked: why, in one line."""
+
+
 class Source(Protocol):
     """What the poller asks."""
 
@@ -108,6 +112,10 @@ class Source(Protocol):
 
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
         """See `ServedRequests.minutes`."""
+        ...
+
+    def console(self, instance_id: str) -> str:
+        """See `console_output`. Any thread may ask."""
         ...
 
 
@@ -159,6 +167,17 @@ class Poller:
                 self._asked_for[service] = self._monotonic_s()
             self._asked.set()
             return self._fleet
+
+    def console(self, instance_id: str) -> str:
+        """What the instance wrote to its console, asked now.
+
+        Raises:
+            Unreadable: EC2 doesn't say.
+        """
+        try:
+            return self._source.console(instance_id)
+        except Exception as error:
+            raise Unreadable(self._words(error)) from error
 
     def look(self) -> None:
         """Look once at every service that a browser shows."""

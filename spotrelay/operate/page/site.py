@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -38,6 +39,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from spotrelay.core.replica import Replica
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate
+from spotrelay.messages import harmless
 from spotrelay.operate import trial
 from spotrelay.operate.curves import bounds, spread
 from spotrelay.operate.explain import explain
@@ -45,7 +47,8 @@ from spotrelay.operate.history import History, history
 from spotrelay.operate.losses import Loss
 from spotrelay.operate.page.graphs import graphs
 from spotrelay.operate.page.picture import last_hour
-from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen, Served
+from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen, Served, Unreadable
+from spotrelay.operate.page.runbook import runbook
 from spotrelay.operate.request import Entrance, of_probe
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.scores import why_none
@@ -256,6 +259,8 @@ class Site:
                 Route("/services/{name}/prices", self._prices),
                 Route("/services/{name}/replicas/{id:int}", self._replica),
                 Route("/services/{name}/replicas/{id:int}/now", self._replica_fragment),
+                Route("/services/{name}/replicas/{id:int}/console", self._console),
+                Route("/runbook", self._runbook),
                 Route("/services/{name}/try", self._try_fragment),
                 Route("/services/{name}/try", self._try, methods=["POST"]),
                 Route("/palette.css", self._palette),
@@ -302,6 +307,21 @@ class Site:
 
     async def _replica_fragment(self, request: Request) -> Response:
         return self._html("replica-now.html", **self._of_replica(request))
+
+    async def _console(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        snapshot = self._poller.fleet(name).services.get(name, Seen()).snapshot
+        replica = snapshot.replicas.get(request.path_params["id"]) if snapshot else None
+        output, problem = "", None
+        if replica and replica.instance_id:
+            try:
+                output = harmless(await run_in_threadpool(self._poller.console, host(replica.instance_id)))
+            except Unreadable as error:
+                problem = str(error)
+        return self._html("replica-console.html", output=output, problem=problem)
+
+    async def _runbook(self, _: Request) -> Response:
+        return self._html("runbook.html", region=self._region, only=self._only, runbook=runbook())
 
     def _of_replica(self, request: Request) -> dict[str, Any]:
         name, id_ = request.path_params["name"], request.path_params["id"]

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotrelay.aws.console import console_output
 from spotrelay.aws.requests import Minute
 from spotrelay.core.ports import OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
@@ -38,6 +39,7 @@ class PlaneSource:
         self._details = for_details
         self._explain = explain
         self._only = only
+        for_details.clients.make("ec2")  # for threads that read a console
 
     def names(self) -> Collection[str]:
         """See `poller.Source`."""
@@ -72,3 +74,7 @@ class PlaneSource:
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
         """See `poller.Source`."""
         return self._details.requests.minutes(spec, since, now)
+
+    def console(self, instance_id: str) -> str:
+        """See `poller.Source`."""
+        return console_output(self._details.clients, instance_id)

@@ -565,6 +565,7 @@ OTHER_SPEC = ServiceSpec(
     ),
     overprovision=1,
     load_balancer="app/demo/2",
+    address="https://demo.example.com",
     labels={"team": "search"},
     slots={"g5.12xlarge": 4},
 )

@@ -23,10 +23,10 @@ demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 
 # Four workers on two cores: end-to-end tests wait for most of their time.
 test: lint ## every check, and every test but the slow ones
-	@exec $(BIN)/pytest -n 4 --dist loadgroup -m 'not slow' $(ARGS)
+	@exec $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder -m 'not slow' $(ARGS)
 
 test-all: lint ## the same, and the slow tests, which wait for minutes
-	@exec $(BIN)/pytest -n 4 --dist loadgroup $(ARGS)
+	@exec $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, more than an hour
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)

@@ -20,6 +20,27 @@ settings.register_profile("long", settings.get_profile("spotrelay"), max_example
 settings.load_profile("spotrelay")
 
 
+LONGEST = (
+    *("walk", "lifecycle", "e2e", "standard run", "test_demo"),
+    *("faults", "no_harm", "availability", "chains", "starts", "engine"),
+    *("operators", "rollouts", "skyserve", "views", "template"),
+)
+"""Groups of pytest-xdist that take minutes, in the order in which they begin: one that began late would run
+on when all else is over. A worker whose group has two tests gets the next one at once, so a short one stands
+behind the first four."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest. `--no-loadscope-reorder` has pytest-xdist keep the order."""
+    places = {group: place for place, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_group(item), len(places)))
+
+
+def _group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    return str(mark.args[0]) if mark else ""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """What is judged once all tests have run."""
     config.pluginmanager.register(Check(config))

@@ -553,7 +553,7 @@ to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 def to_text(at: datetime) -> str:
     """A time as the table has it."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")
+    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(timespec="microseconds")
 
 
 def to_time(text: str) -> datetime:

@@ -61,7 +61,8 @@ class Signals:
         for signal in signals:
             for slot in hosts[signal.instance_id]:
                 service, replica_id = located[slot]
-                by_service[service].append((replace(signal, instance_id=slot), replica_id))
+                of_slot = signal if slot == signal.instance_id else replace(signal, instance_id=slot)
+                by_service[service].append((of_slot, replica_id))
         foreign = len({s.instance_id for s in signals} - located.keys())
         if foreign:
             ports.telemetry.count(Metric.FOREIGN_INSTANCES, foreign)

@@ -36,6 +36,8 @@ def port(slot_id: str) -> int | None:
 def of(instance: Instance, spec: ServiceSpec) -> list[Instance]:
     """The instance as each of its slots has it; `spec` is the document that it was launched by."""
     count = spec.hosted_by(instance.offering.pool.instance_type)
+    if count == 1:
+        return [instance]
     ids = (slot(instance.id, number, spec.port) for number in range(count))
     return [replace(instance, id=id_, slots=count) for id_ in ids]
 

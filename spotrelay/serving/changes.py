@@ -153,7 +153,7 @@ def _commit(
             return replica
         if intent is None or replica.id not in launched:
             return brake.hold(replica)
-        return replace(replica, launch_id=intent.id)
+        return replica.but(launch_id=intent.id)
 
     return Changes(
         service,

@@ -139,12 +139,12 @@ def _of_replica(
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
-            row = replace(row, move_tried_at=now) if action.is_move else row
+            row = row.but(move_tried_at=now) if action.is_move else row
             # What its own row says may be of another version, if it was taken in.
             is_deployed = action.version == spec.version
             port = spec.port if is_deployed else rollout.port_of(spec, rows, action.version)
             successor = _replacement(spec, row, action, next(ids), port, now)
-            row, created = replace(row, replaced_by=successor.id), (successor,)
+            row, created = row.but(replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
             created = (_resumed(action, rows, next(ids), now),)
         elif isinstance(action, TryOut):

@@ -230,7 +230,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "successor-not-on-record",
         "serving.projection",
-        old="row, created = replace(row, replaced_by=successor.id), (successor,)",
+        old="row, created = row.but(replaced_by=successor.id), (successor,)",
         new="created = (successor,)",
         wrong="nobody knows that a replica is replaced already",
         is_quick=True,
@@ -579,7 +579,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "moves-leave-no-note",
         "serving.projection",
-        old="replace(row, move_tried_at=now) if action.is_move else row",
+        old="row.but(move_tried_at=now) if action.is_move else row",
         new="row",
         wrong="a move that EC2 refused is tried again by every tick",
     ),

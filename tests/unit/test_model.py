@@ -17,6 +17,7 @@ from spotrelay.core.spec import LaunchTemplate, ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from tests.examples import demo_spec, on_demand_pool, spot_pool
+from tests.unit.cases import a_replica
 from tests.upgrade import written
 
 
@@ -35,6 +36,17 @@ def test_a_replica_only_ever_walks_the_state_machine(wishes: list[ReplicaState])
                 replica.to(wish, now)
     times = list(replica.entered.values())
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Replica)])
+def test_a_replica_with_one_field_changed_is_as_dataclasses_make_it(name: str) -> None:
+    """Each field is changed alone, the one that it is made of stays, and a field that isn't is an error."""
+    replica = a_replica(7, ReplicaState.READY)
+    before, changed = replace(replica), dict[str, Any]({name: "new"})
+    assert replica.but(**changed) == replace(replica, **changed)
+    assert replica == before
+    with pytest.raises(TypeError, match="no colour"):
+        replica.but(**changed, colour="red")
 
 
 def test_every_state_is_active_or_idle_or_ended() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,11 +19,15 @@ from spotrelay.core.pools import PurchaseOption, Survey
 from spotrelay.core.quotas import quota_for
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes
+from spotrelay.operate.watch import NotInTimeError
 from tests.e2e.damage import Damage
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
 
 RARE = "rare"
+
+SURVEYS, SEEN_WITHIN_S = 4, 20.0
+"""A survey's tick comes within seconds, unless another is at work."""
 
 FOREVER_S = 600.0
 """The test ends the fault itself, once it has seen what it wanted to."""
@@ -173,7 +177,13 @@ def test_an_announced_retirement_is_met_ahead(rare: Bench) -> None:
     """A survey finds it, and the replica goes once another serves in its place."""
     victim = rare.victim()
     rare.cloud.announce(str(victim.instance_id))
-    surveyed(rare)
+    for _ in range(SURVEYS):  # what a survey tells while a tick is at work, the next one tells again
+        surveyed(rare)
+        with suppress(NotInTimeError):
+            rare.watch.until(
+                lambda seen: seen.replicas[victim.id].replaced_by is not None, "it is replaced", SEEN_WITHIN_S
+            )
+            break
     gone = rare.until_state(victim.id, ReplicaState.TERMINATED)
     heir = rare.watch.look().replicas[gone.replaced_by or 0]
     assert heir.entered[ReplicaState.READY] <= gone.entered[ReplicaState.DRAINING]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -29,6 +29,12 @@ def shown(value: object) -> str:
             return "a list" if value else "an empty list"
         case _:
             return str(value)
+
+
+def few(things: Sequence[object], most: int) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(things) - most} more" if len(things) > most else ""
+    return ", ".join(map(str, things[:most])) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

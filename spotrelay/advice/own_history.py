@@ -20,6 +20,7 @@ from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.pools import Survey
 from spotrelay.core.requirements import Accelerators, Requirements, find
 from spotrelay.core.timing import LOW_SCORE, MOVE_SCORE_GAIN
+from spotrelay.messages import few
 
 LEAST_DAYS = 7
 """With fewer, nothing is said of a type that wasn't used: a week has quiet and busy days."""
@@ -236,9 +237,8 @@ def _more_accelerators(asked: Requirements, types: Sequence[InstanceType]) -> It
             if min(memory) <= gb <= MOST_TIMES * min(memory):
                 more.append((gb, name, found))
         for gb, name, found in sorted(more, key=lambda each: each[:2])[:MOST_ADDED]:
-            names = ", ".join(t.name for t in found[:3])
-            rest = f" and {len(found) - 3} more" if len(found) > 3 else ""
-            yield f"accelerator {name}, {gb} GB: {names}{rest}, where the region has them"
+            names = few([t.name for t in found], 3)
+            yield f"accelerator {name}, {gb} GB: {names}, where the region has them"
 
 
 def _more_places(survey: Survey | None) -> Iterator[str]:

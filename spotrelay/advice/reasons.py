@@ -12,6 +12,7 @@ from spotrelay.advice.fitting import TIGHT, Cause, Out
 from spotrelay.advice.memory import Phase, gib
 from spotrelay.advice.ranking import Choice, Rank
 from spotrelay.core.requirements import Accelerators
+from spotrelay.messages import few
 
 MOST_NAMES = 5
 """Types that a line names."""
@@ -100,7 +101,10 @@ def why_out(outs: Iterable[Out]) -> list[str]:
     by_reason: dict[tuple[Cause, str], list[Out]] = {}
     for out in sorted(outs, key=lambda out: -list(Cause).index(out.cause)):
         by_reason.setdefault((out.cause, _alike(out)), []).append(out)
-    return [f"{named([out.type.name for out in found])}: {_together(found)}." for found in by_reason.values()]
+    return [
+        f"{few([out.type.name for out in found], MOST_NAMES)}: {_together(found)}."
+        for found in by_reason.values()
+    ]
 
 
 def _alike(out: Out) -> str:
@@ -132,12 +136,6 @@ def _together(outs: Sequence[Out]) -> str:
     # Of the same GPUs those with the smallest host are the cheapest.
     least = min(outs, key=lambda out: out.type.vcpus)
     return f"{least.reason}, or more" if any(out.reason != least.reason for out in outs) else least.reason
-
-
-def named(names: Sequence[str]) -> str:
-    """Some of them, and how many more there are."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def widening(advice: Advice, recommended_types: int) -> Iterator[str]:

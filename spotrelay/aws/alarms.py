@@ -12,8 +12,10 @@ from spotrelay.core.names import ALARMS_PREFIX
 KINDS = ("MetricAlarms", "CompositeAlarms")
 
 
-def alarms(clients: Clients, prefix: str) -> list[Mapping[str, Any]]:
-    """Those, as CloudWatch tells them.
+def alarms(clients: Clients, prefix: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Those that tell somebody, as CloudWatch has them, each after its name behind `ALARMS_PREFIX`.
+
+    The parts of another alarm are left out: they tell nobody by themselves.
 
     Raises:
         PortError: CloudWatch doesn't say.
@@ -22,18 +24,20 @@ def alarms(clients: Clients, prefix: str) -> list[Mapping[str, Any]]:
         pages = clients.cloudwatch.get_paginator("describe_alarms").paginate(
             AlarmNamePrefix=prefix, AlarmTypes=["MetricAlarm", "CompositeAlarm"]
         )
-        return [alarm for page in pages for kind in KINDS for alarm in page.get(kind, [])]
+        found = [alarm for page in pages for kind in KINDS for alarm in page.get(kind, [])]
+    named = ((str(alarm["AlarmName"]).removeprefix(ALARMS_PREFIX), alarm) for alarm in found)
+    return [(name, alarm) for name, alarm in named if name.count("/") == 1]
 
 
 def ringing(clients: Clients) -> dict[str, list[str]]:
-    """Which ring, by service. Parts of another alarm tell nobody by themselves.
+    """Which ring, by service.
 
     Raises:
         PortError: CloudWatch doesn't say.
     """
     found: dict[str, list[str]] = {}
-    for alarm in alarms(clients, ALARMS_PREFIX):
-        service, _, name = str(alarm["AlarmName"]).removeprefix(ALARMS_PREFIX).partition("/")
-        if alarm["StateValue"] == "ALARM" and "/" not in name:
+    for of_service, alarm in alarms(clients, ALARMS_PREFIX):
+        service, name = of_service.split("/")
+        if alarm["StateValue"] == "ALARM":
             found.setdefault(service, []).append(name)
     return found

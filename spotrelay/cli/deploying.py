@@ -24,6 +24,7 @@ from spotrelay.cli.times import period
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.messages import few
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly, Bootstrap
@@ -439,12 +440,11 @@ def refuse_unsafe(
     changed = difference.unsafe(deployed, new, is_network=is_network)
     if not changed:
         return
-    named = ", ".join(map(str, changed[:_SHOWN]))
-    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    named = few(changed, _SHOWN)
     users = ", ".join(name.removeprefix(SERVICE_STACK) for name in sorted(others))
     whose = f", which {users} use{'s' if len(others) == 1 else ''}, too" if users else ""
     raise CommandError(
-        f"{stack} would not stay as it is{whose}: {named}{more}. It was deployed with other settings: say"
+        f"{stack} would not stay as it is{whose}: {named}. It was deployed with other settings: say"
         " them with --context, or have them in cdk.json. To change it on purpose, use .venv/bin/cdk deploy"
         f" {stack}"
     )

@@ -51,7 +51,7 @@ def drill(
     with control_plane.errors_shown("drill"):
         _check(replicas, is_json=is_json, is_confirmed=is_confirmed)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        _experiments(plane)
+        experiments = _experiments(plane)
         plan = _plan(plane, name, replicas)
         if not goes_on:
             _check_requests(plane, plan)
@@ -60,7 +60,7 @@ def drill(
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
         with Teller(is_json=is_json) as teller:
             teller.now(f"the drill waits until {name} is whole again, and EC2 has taken what it warned")
-            found = _run(plane, plan, teller, is_json=is_json, goes_on=goes_on)
+            found = _run(plane, experiments, plan, teller, is_json=is_json, goes_on=goes_on)
         if is_json:
             echo_json(found.to_json())
         else:
@@ -68,14 +68,22 @@ def drill(
         _end(found)
 
 
-def _run(plane: ControlPlane, plan: Plan, teller: Teller, *, is_json: bool, goes_on: bool) -> Verdict:
+def _run(
+    plane: ControlPlane,
+    experiments: OperatorExperiments,
+    plan: Plan,
+    teller: Teller,
+    *,
+    is_json: bool,
+    goes_on: bool,
+) -> Verdict:
     from spotrelay.operate.drill import Drill
     from spotrelay.operate.watch import Watch
 
     run = Drill(
         plan,
         Watch(plane.store, plan.spec.service, lambda _: None),
-        _experiments(plane),
+        experiments,
         plane.requests,
         (lambda _: None) if is_json else teller.say,
         goes_on,

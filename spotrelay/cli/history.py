@@ -9,6 +9,7 @@ import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.telling import echo_json
+from spotrelay.messages import few
 from spotrelay.operate.words import clock, loss_cells
 
 if TYPE_CHECKING:
@@ -71,10 +72,9 @@ def _print(found: History, since: str) -> None:
             shown.add_row(*_cells(loss, found))
         draw(out, shown)
     for failure in found.failures:
-        ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
-        more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
+        ids = few(failure.replicas, 5)
         at = clock(failure.last, found.at)
-        draw(out, f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}")
+        draw(out, f"{at}  failed to start: {ids} (version {failure.version}): {failure.reason}")
 
 
 def _cells(loss: Loss, found: History) -> list[str]:

@@ -228,18 +228,10 @@ def _show(name: str, entrance: Entrance, asked: Request, answer: Exchange, *, is
 
 
 def _on_screen(answer: Exchange) -> None:
-    """What a server writes may not move a terminal's cursor, and half a character comes with its rest."""
-    import codecs
-
-    from spotrelay.messages import harmless
-
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    size = 0
-    for piece in answer.pieces():
-        size += len(piece)
-        if answer.is_text:
-            typer.echo(harmless(decoder.decode(piece)), nl=False)
     if answer.is_text:
+        for text in answer.texts():
+            typer.echo(text, nl=False)
         typer.echo()  # few answers end a line
     else:
+        size = sum(len(piece) for piece in answer.pieces())
         typer.echo(f"{size} bytes of {answer.content_type or 'an unknown type'}: redirect them into a file")

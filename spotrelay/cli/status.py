@@ -10,6 +10,7 @@ import typer
 from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.cli.telling import echo_json
+from spotrelay.messages import few
 from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def footer(one: Status) -> list[str]:
     failed = (
         f"; {one.failed_before} more failed: spotrelay history {one.service}" if one.failed_before else ""
     )
-    dry = ", ".join(one.cooling[:3]) + (f" and {len(one.cooling) - 3} more" if len(one.cooling) > 3 else "")
+    dry = few(one.cooling, 3)
     pools = f" of {one.pools}" if one.pools is not None else ""
     lines = [
         f"{lost}{failed}.",

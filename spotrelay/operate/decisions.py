@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spotrelay.messages import few
+
 Facts = Mapping[str, Any]
 
 SHOWN = 3
@@ -80,8 +82,7 @@ def _listed(values: Any) -> str:
         values = [f"{name} ({fact})" for name, fact in values.items()]
     if not isinstance(values, Sequence) or isinstance(values, str):
         return str(values)
-    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-    return ", ".join(map(str, values[:SHOWN])) + more or "none"
+    return few(values, SHOWN) or "none"
 
 
 def _said(template: str) -> Callable[[Facts], str]:

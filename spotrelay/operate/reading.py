@@ -95,13 +95,9 @@ class SnapshotReader:
         )
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
-        prefix = alarms_prefix(service)
-        for alarm in alarms(self._plane.clients, prefix):
-            name = alarm["AlarmName"].removeprefix(prefix)
-            if "/" in name:
-                continue  # a part of another alarm, which tells nobody by itself
+        for name, alarm in alarms(self._plane.clients, alarms_prefix(service)):
             yield Alarm(
-                name,
+                name.partition("/")[2],
                 AlarmState(alarm["StateValue"]),
                 alarm["StateUpdatedTimestamp"],
                 alarm.get("AlarmDescription", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import shlex
@@ -24,6 +25,7 @@ from urllib3.exceptions import (
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.spec import ReadinessProbe
+from spotrelay.messages import harmless
 
 CHAT_PATH = "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
@@ -39,6 +41,7 @@ LONGEST_SILENCE_S = 4_060.0
 https://docs.aws.amazon.com/elasticloadbalancing/latest/application/edit-load-balancer-attributes.html"""
 
 REPLICA_HEADER = "x-replica"
+"""In which a server may say who it is: Elastic Load Balancing doesn't tell to whom it sent a request."""
 
 PIECE = 1 << 16
 """Bytes that are read at once, at most."""
@@ -265,6 +268,13 @@ class Exchange:
     def close(self) -> None:
         """Read no more of it."""
         self._response.close()
+
+    def texts(self) -> Iterator[str]:
+        """The same for people: it moves no terminal's cursor, and half a character comes with its rest."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for piece in self.pieces():
+            if text := harmless(decoder.decode(piece)):
+                yield text
 
     def _body(self) -> Iterator[bytes]:
         size = 0

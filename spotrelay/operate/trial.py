@@ -5,7 +5,6 @@ What is sent and what comes back is bounded, and kept nowhere.
 
 from __future__ import annotations
 
-import codecs
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
@@ -116,14 +115,11 @@ def events(
 
 
 def _texts(answer: Exchange) -> Iterator[str]:
-    if not answer.is_text:
+    if answer.is_text:
+        yield from answer.texts()
+    else:
         size = sum(len(piece) for piece in answer.pieces())
         yield f"[{size} bytes of {answer.content_type or 'an unknown type'}]"
-        return
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for piece in answer.pieces():
-        if text := harmless(decoder.decode(piece)):
-            yield text
 
 
 def _end(times: list[float], after_s: float, problem: str | None) -> dict[str, Any]:

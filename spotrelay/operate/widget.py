@@ -27,19 +27,18 @@ def rendered(seen: ServiceSnapshot) -> str:
     found = status(seen)
     lost = losses(seen.replicas.values())[-LOSSES_SHOWN:]
     desired = "?" if found.desired is None else found.desired
-    color = TONES[found.tone]
     parts = [
-        f'<p><b style="color:{color}">{escape(found.judgement)} {found.ready}/{desired}</b> '
+        f"<p>{_colored(found.tone, f'{found.judgement} {found.ready}/{desired}')} "
         f"{found.versions}, {found.on_demand} on-demand, "
         f"{usd(found.usd_per_hour, 2)} USD/h. {escape(found.why)}</p>",
         _table(
             ("ID", "Version", "State", "Pool", "As", "Instance", "Age", "USD/h", "Replaces", ""),
-            (replica_cells(row) for row in (*found.replicas[:REPLICAS_SHOWN], *found.failed)),
+            (map(escape, replica_cells(row)) for row in (*found.replicas[:REPLICAS_SHOWN], *found.failed)),
         ),
         "<h4>Last losses</h4>",
         _table(
             ("At (UTC)", "Lost", "From", "", "By", "Out", "Launched", "Ready", "Whole"),
-            (_loss(loss) for loss in reversed(lost)),
+            (map(escape, _loss(loss)) for loss in reversed(lost)),
         )
         if lost
         else "<p>None in 30 days.</p>",
@@ -53,38 +52,37 @@ def overview(found: Mapping[str, ServiceSnapshot | str], ringing: Mapping[str, S
     """The HTML of all services: by name the snapshot, or why there is none. `ringing`: None: nobody knows."""
     if not found:
         return "<p>No service is deployed.</p>"
-    rows = "".join(_service(name, seen, ringing) for name, seen in sorted(found.items()))
     titles = ("Service", "", "Why", "Alarms", "Lost in 24 h", "On demand", "USD/h")
-    head = "".join(f"<th>{title}</th>" for title in titles)
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    return _table(titles, (_service(name, seen, ringing) for name, seen in sorted(found.items())))
 
 
-def _service(name: str, seen: ServiceSnapshot | str, ringing: Mapping[str, Sequence[str]] | None) -> str:
+def _service(
+    name: str, seen: ServiceSnapshot | str, ringing: Mapping[str, Sequence[str]] | None
+) -> Sequence[str]:
     alarms = "not known" if ringing is None else _colored("bad", ", ".join(sorted(ringing.get(name, ()))))
     if isinstance(seen, str):
-        cells = [escape(name), _colored("unknown", "UNKNOWN"), escape(seen), alarms, "", "", ""]
-    else:
-        one = status(seen)
-        desired = "?" if one.desired is None else one.desired
-        cells = [
-            escape(name),
-            _colored(one.tone, f"{one.judgement} {one.ready}/{desired}"),
-            escape(one.why),
-            alarms,
-            str(one.lost),
-            str(one.on_demand),
-            usd(one.usd_per_hour, 2),
-        ]
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        return escape(name), _colored("unknown", "UNKNOWN"), escape(seen), alarms, "", "", ""
+    one = status(seen)
+    desired = "?" if one.desired is None else one.desired
+    return (
+        escape(name),
+        _colored(one.tone, f"{one.judgement} {one.ready}/{desired}"),
+        escape(one.why),
+        alarms,
+        str(one.lost),
+        str(one.on_demand),
+        usd(one.usd_per_hour, 2),
+    )
 
 
 def _colored(tone: str, words: str) -> str:
     return f'<b style="color:{TONES[tone]}">{escape(words)}</b>' if words else "none"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """The cells of `rows` are HTML already."""
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in rows)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 

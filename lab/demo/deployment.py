@@ -89,13 +89,14 @@ class Deployer:
         services = self._services.replace(",", ", ")
         self._say(f"cdk deploy: {CONTROL_PLANE_STACK}, and a stack for each of {services}")
         outputs = self._deploy_stacks(cdk, env)
-        hosts = {
-            stack.removeprefix(SERVICE_STACK): values["Endpoint"]
+        deployed = {
+            stack.removeprefix(SERVICE_STACK): values
             for stack, values in outputs.items()
             if stack.startswith(SERVICE_STACK)
         }
-        for service, host in hosts.items():
-            self._say(f"{service} is deployed, at {host}")
+        hosts = {service: values["Endpoint"] for service, values in deployed.items()}
+        for service, values in deployed.items():
+            self._say(f"{service} is deployed, at {values['Address']}")
         return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], hosts)
 
     def bootstrapped(self) -> str:

@@ -11,8 +11,9 @@ from itertools import count
 from spotrelay.core.answers import Answers, Trouble, Work
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held, Override
+from spotrelay.core.incidents import Incidents
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
@@ -61,6 +62,7 @@ class MemoryService:
     requests: dict[Source, ScaleRequest] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
     held: Held = field(default_factory=Held)
+    incidents: Incidents = field(default_factory=Incidents)
     ongoing: OngoingTotal | None = None
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
@@ -89,6 +91,7 @@ class MemoryStore:
         self._of(service).rollback = None
         self._of(service).told = Told()
         self._of(service).held = Held()
+        self._of(service).incidents = Incidents()
         self._of(service).ongoing = None
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -133,6 +136,7 @@ class MemoryStore:
             requests=dict(kept.requests),
             told=kept.told,
             held=kept.held,
+            incidents=kept.incidents,
             ongoing=kept.ongoing,
         )
 
@@ -190,6 +194,13 @@ class MemoryStore:
         if kept.told.revision != told.revision:
             raise Conflict(f"{service}: somebody told of it since")
         kept.told = replace(told, revision=told.revision + 1)
+
+    def note_incidents(self, service: str, incidents: Incidents) -> None:
+        """See `ports.Store.note_incidents`."""
+        kept = self._of(service)
+        if kept.incidents.revision != incidents.revision:
+            raise Conflict(f"{service}: somebody told its alarms since")
+        kept.incidents = replace(incidents, revision=incidents.revision + 1)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""
@@ -629,6 +640,8 @@ class MemoryTelemetry:
         """Each value that was counted, as it was."""
         self.services: dict[Metric, set[str | None]] = defaultdict(set)
         """Whose it was; None: of no service."""
+        self.told: list[tuple[datetime, str, Alarm, bool]] = []
+        """When, of which service, which alarm, and whether its incident lasts."""
         self.records: list[tuple[str, Mapping[str, object]]] = []
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
@@ -636,6 +649,10 @@ class MemoryTelemetry:
         self.services[metric].add(service)
         self.counts[metric] += int(value)
         self.values[metric].append(value)
+
+    def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
+        """See `ports.Telemetry.tell`."""
+        self.told.append((at, service, alarm, lasts))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""

@@ -19,7 +19,7 @@ from lab.sim.gate import at
 from spotrelay.core.answers import Answers
 from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
@@ -423,6 +423,9 @@ class ReplayTelemetry:
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
         """See `ports.Telemetry.count`."""
         self.counts[metric] += int(value)
+
+    def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
+        """See `ports.Telemetry.tell`. A replay has no alarms."""
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""

@@ -17,7 +17,7 @@ from lab.sim.scheduler import Scheduler
 from spotrelay.core.answers import Answers
 from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.ports import (
     NO_PORTS,
@@ -454,6 +454,9 @@ class SimTelemetry:
         """See `ports.Telemetry.count`."""
         invocation = self.gate.invocation
         invocation.metrics.append(MetricRecord(self.checker.scheduler.now, metric, value, service))
+
+    def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
+        """See `ports.Telemetry.tell`."""
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""

@@ -14,6 +14,7 @@ from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
+from spotrelay.core.incidents import Incidents
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
@@ -140,6 +141,10 @@ class SimStore:
                 self.first_told[service] = told
 
         self.gate(Call.NOTE_TOLD, told, effect)
+
+    def note_incidents(self, service: str, incidents: Incidents) -> None:
+        """See `ports.Store.note_incidents`."""
+        self.memory.note_incidents(service, incidents)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

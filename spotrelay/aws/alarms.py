@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,24 +10,26 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import ALARMS_PREFIX
 
-KINDS = ("MetricAlarms", "CompositeAlarms")
+NAME = re.compile(rf"{ALARMS_PREFIX}([^/.]+)[/.]([^/.]+)")
+"""Of an alarm that tells somebody: whose it is, and which. With a slash it is of before 2026-11-27, of a
+service that hasn't been deployed since; their parts, which told nobody, had more slashes."""
 
 
-def alarms(clients: Clients, prefix: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Those that tell somebody, as CloudWatch has them, each after its name behind `ALARMS_PREFIX`.
-
-    The parts of another alarm are left out: they tell nobody by themselves.
+def alarms(clients: Clients, of: str = "") -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Those that tell somebody, as CloudWatch has them: whose each is, and which. `of` a service, or all.
 
     Raises:
         PortError: CloudWatch doesn't say.
     """
     with translated():
         pages = clients.cloudwatch.get_paginator("describe_alarms").paginate(
-            AlarmNamePrefix=prefix, AlarmTypes=["MetricAlarm", "CompositeAlarm"]
+            AlarmNamePrefix=ALARMS_PREFIX + of, AlarmTypes=["MetricAlarm", "CompositeAlarm"]
         )
-        found = [alarm for page in pages for kind in KINDS for alarm in page.get(kind, [])]
-    named = ((str(alarm["AlarmName"]).removeprefix(ALARMS_PREFIX), alarm) for alarm in found)
-    return [(name, alarm) for name, alarm in named if name.count("/") == 1]
+        found = [
+            a for page in pages for kind in ("MetricAlarms", "CompositeAlarms") for a in page.get(kind, [])
+        ]
+    named = ((NAME.fullmatch(str(alarm["AlarmName"])), alarm) for alarm in found)
+    return [(name[1], name[2], alarm) for name, alarm in named if name and of in ("", name[1])]
 
 
 def ringing(clients: Clients) -> dict[str, list[str]]:
@@ -36,8 +39,7 @@ def ringing(clients: Clients) -> dict[str, list[str]]:
         PortError: CloudWatch doesn't say.
     """
     found: dict[str, list[str]] = {}
-    for of_service, alarm in alarms(clients, ALARMS_PREFIX):
-        service, name = of_service.split("/")
+    for service, name, alarm in alarms(clients):
         if alarm["StateValue"] == "ALARM":
             found.setdefault(service, []).append(name)
     return found

@@ -12,6 +12,7 @@
 |                   |                     | it: not in META for the same reason                     |
 | `SERVICE#name`    | `HELD`              | what the last tick held back, and what became of the    |
 |                   |                     | last override; written when that changes                |
+| `SERVICE#name`    | `INCIDENTS`         | what its alarms were told; written when that changes    |
 | `SERVICE#name`    | `ONGOING`           | the requests that replicas had when last asked          |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
@@ -44,7 +45,8 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
-from spotrelay.core.names import TABLE_TTL, Partition
+from spotrelay.core.incidents import AlarmState, Incidents
+from spotrelay.core.names import TABLE_TTL, Alarm, Partition
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
@@ -105,6 +107,11 @@ def told_key(service: str) -> Key:
 def held_key(service: str) -> Key:
     """Key of what is held back of a service."""
     return Key(service_partition(service), "HELD")
+
+
+def incidents_key(service: str) -> Key:
+    """Key of what a service's alarms were told."""
+    return Key(service_partition(service), "INCIDENTS")
 
 
 def ongoing_key(service: str) -> Key:
@@ -178,6 +185,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         requests=requests_of(meta),
         told=told_of(found.get(told_key(service), {})),
         held=held_of(found.get(held_key(service), {})),
+        incidents=incidents_of(found.get(incidents_key(service), {})),
         ongoing=ongoing_of(found.get(ongoing_key(service), {})),
     )
 
@@ -259,6 +267,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "attempts": replica.attempts,
         "retry_at": _optional_text(replica.retry_at),
         "is_denied": replica.is_denied or None,
+        "blocked_at": _optional_text(replica.blocked_at),
         "is_proven": replica.is_proven or None,
         "purchase_option": replica.purchase_option.value,
         FALLBACK: replica.is_fallback,
@@ -313,6 +322,7 @@ def replica_of(item: Values) -> Replica:
         attempts=row["attempts"],
         retry_at=_optional_time(row.get("retry_at")),
         is_denied=row.get("is_denied", False),
+        blocked_at=_optional_time(row.get("blocked_at")),
         is_proven=row.get("is_proven", False),
         purchase_option=PurchaseOption(row["purchase_option"]),
         is_fallback=row[FALLBACK],
@@ -496,6 +506,45 @@ def told_of(item: Values) -> Told:
             for kind, service, subject, at, facts in read["unsent"]
         ),
     )
+
+
+def incidents_item(incidents: Incidents) -> dict[str, Any]:
+    """What a service's alarms were told; its revision is one more."""
+    written = {
+        "version": incidents.version,
+        "alarms": {
+            alarm.value: [state.rings, _optional_text(state.since), state.zeros, _optional_text(state.minute)]
+            for alarm, state in incidents.alarms.items()
+        },
+        "serves": incidents.serves,
+        **{name: _optional_text(getattr(incidents, name)) for name in _TIMES_OF_INCIDENTS},
+    }
+    return {"schema": SCHEMA, "revision": incidents.revision + 1, "incidents": to_json(written)}
+
+
+_TIMES_OF_INCIDENTS = ("served_until", "nothing_since", "missing_since", "unlaunched_since", "blocked_at")
+
+
+def incidents_of(item: Values) -> Incidents:
+    """What `incidents_item` wrote; of a later version, or none: its alarms hear all anew."""
+    if "incidents" not in item or int(item["schema"]) > SCHEMA:
+        return Incidents(revision=int(item.get("revision", 0)))
+    read = json.loads(item["incidents"])
+    return Incidents(
+        revision=int(item["revision"]),
+        version=read["version"],
+        alarms={
+            Alarm(name): AlarmState(rings, _optional_time(since), zeros, _optional_time(minute))
+            for name, (rings, since, zeros, minute) in read["alarms"].items()
+            if name in _ALARMS
+        },
+        serves=read["serves"],
+        **{name: _optional_time(read[name]) for name in _TIMES_OF_INCIDENTS},
+    )
+
+
+_ALARMS = frozenset(alarm.value for alarm in Alarm)
+"""Those that this version knows."""
 
 
 def held_item(held: Held) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from spotrelay.aws.pool_memory import DynamoPoolMemory
 from spotrelay.aws.table import ABSENT, Delete, Put, Table, Update
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
+from spotrelay.core.incidents import Incidents
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
@@ -46,8 +47,8 @@ class DynamoStore:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
-        for key in (items.told_key(service), items.held_key(service), items.ongoing_key(service)):
-            self._table.write(Delete(key))
+        for key in (items.told_key, items.held_key, items.incidents_key, items.ongoing_key):
+            self._table.write(Delete(key(service)))
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -140,6 +141,13 @@ class DynamoStore:
         is_as_read = Attr("revision").eq(told.revision) if told.revision else ABSENT
         if not self._table.write(Put(items.told_key(service), items.told_item(told), is_as_read)):
             raise Conflict(f"{service}: somebody told of it since")
+
+    def note_incidents(self, service: str, incidents: Incidents) -> None:
+        """See `ports.Store.note_incidents`."""
+        is_as_read = Attr("revision").eq(incidents.revision) if incidents.revision else ABSENT
+        item = items.incidents_item(incidents)
+        if not self._table.write(Put(items.incidents_key(service), item, is_as_read)):
+            raise Conflict(f"{service}: somebody told its alarms since")
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

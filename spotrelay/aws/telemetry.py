@@ -9,9 +9,19 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import (
+    ALARM_DIMENSION,
+    INCIDENT,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    Alarm,
+    Metric,
+)
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from aws_lambda_powertools.logging import Logger
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -31,6 +41,7 @@ class PowertoolsTelemetry:
         self._invocation: Mapping[str, object] = {}
         self._is_cold = True
         self._counted: dict[str, list[tuple[Metric, float]]] = defaultdict(list)
+        self._told: list[tuple[str, Alarm, bool, datetime]] = []
 
     @contextmanager
     def invocation(self, context: LambdaContext) -> Iterator[None]:
@@ -53,6 +64,10 @@ class PowertoolsTelemetry:
         """See `ports.Telemetry.count`."""
         self._counted[service or METRICS_NO_SERVICE].append((metric, value))
 
+    def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
+        """See `ports.Telemetry.tell`. Each value has its own time: what an alarm heard when is on record."""
+        self._told.append((service, alarm, lasts, at))
+
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
         log = self._logger.error if "error" in facts else self._logger.info
@@ -62,12 +77,19 @@ class PowertoolsTelemetry:
 
     def flush(self) -> None:
         """Write the metrics to the log."""
-        if not self._counted:
+        if not self._counted and not self._told:
             return
         from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-        counted = dict(self._counted)
+        counted, told = dict(self._counted), list(self._told)
         self._counted.clear()
+        self._told.clear()
+        for service, alarm, lasts, at in told:
+            dimensions = {METRICS_DIMENSION: service, ALARM_DIMENSION: alarm.value}
+            metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
+            metrics.add_metric(INCIDENT, MetricUnit.Count, float(lasts))
+            metrics.set_timestamp(at)
+            metrics.flush_metrics()
         for service, values in counted.items():
             dimensions = {METRICS_DIMENSION: service}
             # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from spotrelay.control.reporting import Reporting
 from spotrelay.core.notices import Notice
-from spotrelay.core.ports import PortError, Ports
+from spotrelay.core.pools import PoolMemory
+from spotrelay.core.ports import Conflict, PortError, Ports
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import news
+from spotrelay.placement.surveying import better_elsewhere
+from spotrelay.serving import incidents, news
 from spotrelay.serving.observation import Observation
 
 
@@ -48,16 +50,40 @@ class Notifier:
         except PortError as error:
             launching.note_failed(self._ports, "not_told", service, error)
 
-    def appraise(self, spec: ServiceSpec, seen: Observation) -> None:
-        """Count what is known of the service's pools, and what its instances cost."""
+    def appraise(self, spec: ServiceSpec, seen: Observation) -> PoolMemory | None:
+        """Count what is known of the service's pools, and what its instances cost; None: it can't be read."""
         clock = self._ports.clock
         try:
             memory = self._ports.store.recall(spec.service, spec.region, clock.now())
         except PortError as error:  # nobody decides by it
             launching.note_failed(self._ports, "not_appraised", spec.service, error)
-            return
+            return None
         self._reporting.pools(spec, memory, clock.now())
         self._reporting.costs(spec.service, seen, memory)
+        return memory
+
+    def alarm(self, spec: ServiceSpec, rows: Rows, memory: PoolMemory | None) -> None:
+        """Tell the service's alarms which incidents it has.
+
+        On record first: one that was told to ring and isn't on record as ringing would ring for ever. Where
+        that fails, alarms still hear what they are on record with. Nothing of it fails a tick.
+        """
+        survey = memory.survey if memory else None
+        better = bool(better_elsewhere(survey, spec.region)) if survey else None
+        now = self._ports.clock.now()
+        seen = incidents.situation(spec, rows, is_better_elsewhere=better)
+        told = incidents.after(rows.incidents, spec, seen, now)
+        heard = told.heard
+        try:
+            if told.record != rows.incidents:
+                self._ports.store.note_incidents(spec.service, told.record)
+        except Conflict:
+            return  # another tick tells them
+        except PortError as error:
+            launching.note_failed(self._ports, "alarms_not_told", spec.service, error)
+            heard = {a: lasts for a, lasts in heard.items() if lasts == (a in rows.incidents.ringing)}
+        for alarm, lasts in heard.items():
+            self._ports.telemetry.tell(alarm, service=spec.service, lasts=lasts, at=now)
 
     def _publish(self, service: str, notices: Sequence[Notice]) -> Collection[str]:
         """Send events; the IDs of those to be sent again."""

@@ -19,7 +19,7 @@ from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.placement.plan import eligible_pools
-from spotrelay.serving import failures, rollout
+from spotrelay.serving import failures, incidents
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
 from spotrelay.serving.holding import Holding
 from spotrelay.serving.news import News
@@ -68,10 +68,10 @@ class Reporting:
         if failures.is_crash_looping(spec.version, rows.backoff):
             telemetry.count(Metric.CRASH_LOOPING, service=spec.service)
             telemetry.record("crash_looping", service=spec.service, **facts)
-        elif crashing := [r.id for r in rows.replicas.values() if r.is_crashing and r.state.is_active]:
+        elif crashing := incidents.crashing(rows):
             telemetry.count(Metric.CRASH_LOOPING, service=spec.service)
             telemetry.record("crashing", service=spec.service, replicas=crashing, **facts)
-        if rollout.has_failed(spec, rows) and rollout.old_ones(spec, rows):
+        if incidents.is_rollout_stopped(spec, rows):
             telemetry.count(Metric.ROLLOUT_STOPPED, service=spec.service)
             telemetry.record("rollout_stopped", service=spec.service, **facts)
 

@@ -78,10 +78,10 @@ class Ticks:
                 self._performer.announce(service, due, serving)
         finally:
             if done.spec and done.seen:
-                self._notifier.notify(done.spec, done.seen.read)
                 # By the minute, as CloudWatch shows it.
-                if serving is None:
-                    self._notifier.appraise(done.spec, done.seen)
+                memory = self._notifier.appraise(done.spec, done.seen) if serving is None else None
+                self._notifier.alarm(done.spec, done.seen.read, memory)
+                self._notifier.notify(done.spec, done.seen.read)
 
     def _conclude(self, service: str, holding: Holding, outcome: Outcome) -> None:
         """Put on record what is held back, unless an override failed: it comes again, and is to find that."""

@@ -243,6 +243,14 @@ _UNITS = {
 """Of the metrics that aren't counts."""
 
 
+INCIDENT = "Incident"
+"""Metric of an alarm's own, beside those of `Metric`: 1 while its incident lasts, 0 when it has ended, and
+mostly nothing."""
+
+ALARM_DIMENSION = "alarm"
+"""Its second dimension, after the service: an `Alarm`."""
+
+
 def prober_function(service: str) -> str:
     """Name of the function, inside the service's network, that asks its replicas whether they are ready."""
     return f"spotrelay-probe-{service}"
@@ -295,12 +303,12 @@ ALARMS_PREFIX = "spotrelay/"
 
 
 def alarms_prefix(of: str = ALARMS_OF_CONTROL_PLANE) -> str:
-    """How the names of all alarms of a service begin, and those of no other's: no service's name has a slash.
+    """How the names of all alarms of a service begin, and those of no other's: no service's name has a dot.
 
-    What has one more slash after it is a part of an alarm, `spotrelay/llama3/NotWhole/Missing`: it tells
-    nobody by itself.
+    Until 2026-11-27 it was a slash. A metric alarm can't take the name of a composite one before that is
+    gone, and a deployment first makes what is new.
     """
-    return f"{ALARMS_PREFIX}{of}/"
+    return f"{ALARMS_PREFIX}{of}."
 
 
 def service_dashboard_name(service: str, region: str) -> str:

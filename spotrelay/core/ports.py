@@ -24,8 +24,9 @@ from typing import Protocol
 from spotrelay.core.answers import Answers
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held, Override
+from spotrelay.core.incidents import Incidents
 from spotrelay.core.instances import Instance, Refusal, TargetState
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
@@ -176,6 +177,14 @@ class Store(Protocol):
 
     def note_told(self, service: str, told: Told) -> None:
         """Put on record what was told of the service, with the revision that was read.
+
+        Raises:
+            Conflict: somebody else did since; nothing was written.
+        """
+        ...
+
+    def note_incidents(self, service: str, incidents: Incidents) -> None:
+        """Put on record what its alarms are told, with the revision that was read.
 
         Raises:
             Conflict: somebody else did since; nothing was written.
@@ -503,6 +512,10 @@ class Telemetry(Protocol):
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """Add to a metric, of one service or of the control plane."""
+        ...
+
+    def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
+        """Tell an alarm of a service whether its incident lasts, as of a time."""
         ...
 
     def record(self, event: str, **facts: object) -> None:

@@ -109,6 +109,8 @@ class Replica:
     is_denied: bool = False
     """EC2 refused the last try for what it asked, such as an image or a key: only a person mends that, and
     perhaps with another version."""
+    blocked_at: datetime | None = None
+    """When EC2 last refused to launch it until a person mends the cause: what it asked, or a quota."""
     is_proven: bool = False
     """What it came in place of had served, in the same version: so that is what it is launched as, while EC2
     doesn't refuse it."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
+from spotrelay.core.incidents import Incidents
 from spotrelay.core.notices import Notice
 from spotrelay.core.replica import Replica
 from spotrelay.core.scaling import OngoingTotal
@@ -126,6 +127,8 @@ class Rows:
     """Only where every replica was read."""
     held: Held = field(default_factory=Held)
     """What the last tick held back; only where every replica was read."""
+    incidents: Incidents = field(default_factory=Incidents)
+    """What its alarms were told; only where every replica was read."""
     ongoing: OngoingTotal | None = None
     """The requests that replicas had when they were last asked; only where every replica was read."""
 

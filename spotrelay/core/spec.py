@@ -191,6 +191,9 @@ class ServiceSpec(ServiceSettings):
     address: str = ""
     """Where clients reach it, `http://…` or `https://…`, for people; empty where the load balancer isn't
     ours, and in a document of before it said so."""
+    alarms: tuple[str, ...] = ()
+    """Its alarms that hear of incidents from ticks, see `serving.incidents`. None in a document of before
+    there were such: its alarms look at what each tick counts."""
     on_demand_template: LaunchTemplate | None = None
     """Says the same as `launch_template_id` in `version`, and targets capacity reservations besides, which
     Spot mustn't; None: there is one launch template for both."""

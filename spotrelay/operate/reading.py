@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import ClientError
 
 from spotrelay.aws.alarms import alarms
-from spotrelay.core.names import alarms_prefix
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import (
     Denied,
@@ -95,9 +94,9 @@ class SnapshotReader:
         )
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
-        for name, alarm in alarms(self._plane.clients, alarms_prefix(service)):
+        for _, name, alarm in alarms(self._plane.clients, service):
             yield Alarm(
-                name.partition("/")[2],
+                name,
                 AlarmState(alarm["StateValue"]),
                 alarm["StateUpdatedTimestamp"],
                 alarm.get("AlarmDescription", ""),

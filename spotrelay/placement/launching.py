@@ -68,6 +68,7 @@ def launch(
             break
         answer = _ask(ports, order, intent, step, waiting)
         now = ports.clock.now()
+        waiting = _noted(waiting, _lasting(answer, order), now)
         match answer:
             case LaunchResult():
                 is_denied &= bool(answer.refusals) and all(r.kind.is_of_request for r in answer.refusals)
@@ -117,13 +118,15 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     if not refused:
         return
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
-    for refusal in {r.code: r for r in refused.values() if r.kind.is_lasting}.values():
+    lasting = {id_ for id_, refusal in refused.items() if refusal.kind.is_lasting}
+    for refusal in {refused[id_].code: refused[id_] for id_ in sorted(lasting)}.values():
         _tell_blocked(ports, service, PurchaseOption.ON_DEMAND, refusal.code, refusal.message, refusal.remedy)
     noted = tuple(
         replace(
             r,
             attempts=r.attempts + 1,
             retry_at=now + seconds(timing.STANDBY_RETRY_S),
+            blocked_at=now if r.instance_id in lasting else r.blocked_at,
             launch=f"{r.launch}; refused: {refused[r.instance_id].words}",
         )
         for r in rows
@@ -219,17 +222,34 @@ def _ask(
         facts["refusals"] = [f"{r.code}: {r.offering or r.message}" for r in answer.refusals]
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
-        for refusal in {r.code: r for r in answer.refusals if _is_lasting(r, order)}.values():
-            _tell_blocked(ports, spec.service, order.option, refusal.code, refusal.message, refusal.remedy)
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
         count_denied(ports, answer)
         if isinstance(answer, Denied):
             ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
-            _tell_blocked(ports, spec.service, order.option, answer.code, str(answer), answer.remedy)
+    for code, (words, remedy) in _lasting(answer, order).items():
+        _tell_blocked(ports, spec.service, order.option, code, words, remedy)
     _record(ports, order, waiting, facts)
     return answer
+
+
+def _noted(waiting: tuple[Replica, ...], lasting: Collection[str], now: datetime) -> tuple[Replica, ...]:
+    """The replicas with what EC2 refuses until a person mends it on record: ticks tell an alarm."""
+    return tuple(r.but(blocked_at=now) for r in waiting) if lasting else waiting
+
+
+def _lasting(
+    answer: LaunchResult | Throttled | Unavailable | Denied, order: _Order
+) -> dict[str, tuple[str, str]]:
+    """What a person must mend of it: EC2's code, and its words and the remedy."""
+    match answer:
+        case LaunchResult():
+            return {r.code: (r.message, r.remedy) for r in answer.refusals if _is_lasting(r, order)}
+        case Denied():
+            return {answer.code: (str(answer), answer.remedy)}
+        case _:
+            return {}
 
 
 def _is_lasting(refusal: Refusal, order: _Order) -> bool:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
+from spotrelay.core.incidents import alarms_of
 from spotrelay.core.spec import LaunchTemplate, ServiceSettings, ServiceSpec
 from spotrelay.service.model import Service
 from spotrelay.service.userdata import LONGEST_REGION
@@ -46,6 +47,7 @@ def document(
         target_group_arn=target_group_arn,
         load_balancer=load_balancer,
         address=address,
+        alarms=tuple(sorted(alarms_of(service, len(service.instance_types)))),
         on_demand_template=on_demand_template,
     ).to_dict()
     probe = json.dumps(values["readiness_probe"])

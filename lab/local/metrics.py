@@ -13,7 +13,6 @@ from lab.local import metric_data, metric_math
 from lab.local.balancer import Balancer, UnknownTargetGroupError
 from lab.local.elbv2 import Routing
 from lab.local.ministack import MiniStack
-from lab.local.suppression import Suppression
 
 PUBLISH_S = 5.0
 """How often queues and load balancers are measured and alarms looked at. AWS takes a minute or more."""
@@ -83,9 +82,7 @@ class Metrics:
         ministack.count_every_invocation()
         ministack.replace_alarm_evaluation(self.evaluate)
         ministack.accept_metric_math(metric_math.check_alarm)
-        self._suppression = Suppression(ministack)
-        ministack.ask_before_actions(self._suppression.may_act)
-        ministack.accept_suppressors()
+        ministack.refuse_names_of_the_other_kind()
         ministack.answer_metric_data(metric_data.answer, metric_data.RefusedError)
 
     async def run(self) -> None:
@@ -108,7 +105,6 @@ class Metrics:
                 self._publish_requests(name)
             for alarm in self._ministack.alarms():
                 self.evaluate(alarm)
-            self._suppression.pass_time(time.time())
 
     def _is_measured(self, queue: str, values: Mapping[str, float], is_polled: bool, now: float) -> bool:
         """Whether SQS tells anything of a queue: see `IDLE_S`. Who only looks into it isn't noticed here."""
@@ -125,7 +121,6 @@ class Metrics:
         self.publish()
         with self._ministack.scope():
             self._ministack.age_data_points(by_s)
-            self._suppression.age(by_s)
 
     def evaluate(self, alarm: dict[str, Any]) -> None:
         """Set the alarm's state from the last periods of its own metric, or of its metric math.

@@ -25,7 +25,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
   one, those of EventBridge all, and nothing says whose a resource is;
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
-  `cloudwatch._put_composite_alarm`, which knows no suppressor;
+  with `cloudwatch._put_composite_alarm` two lists of names;
 - `alb._apply_tls_settings`, which asks nobody whether a certificate exists, and `acm._certificates`;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
   addresses, NAT gateways and composite alarms, and of functions `RecursiveLoop`.
@@ -64,8 +64,6 @@ SCHEDULER_TICK_S = 0.5
 UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
 """Services that MiniStack doesn't know: the target of their calls to IAM's name."""
 
-SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
-"""Of a composite alarm."""
 
 POISON_RECEIVES = 3
 """https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html"""
@@ -677,34 +675,6 @@ class MiniStack:
         cloudwatch._dispatch_alarm_actions(alarm, old, state, reason)
         cloudwatch._evaluate_parent_alarms(alarm)
 
-    def composite_alarms(self) -> list[JsonObject]:
-        """Composite alarms, as PutCompositeAlarm made them."""
-        return list(self._services["cloudwatch"]._composite_alarms.values())
-
-    def composite_alarm(self, name: str) -> JsonObject | None:
-        """One of them, by its name."""
-        return cast("JsonObject | None", self._services["cloudwatch"]._composite_alarms.get(name))
-
-    def alarm_state_of(self, reference: str) -> str | None:
-        """The state of an alarm of either kind, by its name or ARN; None if there is none."""
-        state = self._services["cloudwatch"]._rule_alarm_state(reference)
-        return None if state is None else str(state)
-
-    def act_on_alarm(self, alarm: JsonObject, old_state: str) -> None:
-        """Carry out what an alarm does about the state that it is in."""
-        self._act(alarm, old_state, alarm["StateValue"], alarm["StateReason"])
-
-    def ask_before_actions(self, may_act: Callable[[JsonObject, str, str, float], bool]) -> None:
-        """Carry out an alarm's actions only if `may_act` of alarm, old and new state, and time."""
-        cloudwatch: Any = self._services["cloudwatch"]
-        self._act = act = cloudwatch._dispatch_alarm_actions
-
-        def asked(alarm: JsonObject, old: str, new: str, reason: str) -> None:
-            if may_act(alarm, old, new, time.time()):
-                act(alarm, old, new, reason)
-
-        cloudwatch._dispatch_alarm_actions = asked
-
     def accept_metric_math(self, check: Callable[[list[JsonObject]], object]) -> None:
         """Let PutMetricAlarm take `Metrics`, which MiniStack drops; `check` raises ValueError on bad ones."""
         cloudwatch: Any = self._services["cloudwatch"]
@@ -728,36 +698,14 @@ class MiniStack:
         cloudwatch._put_metric_alarm = accepted
         self._check_math = check
 
-    def accept_suppressors(self) -> None:
-        """Let PutCompositeAlarm take an actions suppressor, which MiniStack drops."""
+    def refuse_names_of_the_other_kind(self) -> None:
+        """Let no metric alarm have a composite one's name, nor the reverse: CloudWatch has one list."""
         cloudwatch: Any = self._services["cloudwatch"]
-        put, dispatch = cloudwatch._put_composite_alarm, cloudwatch._dispatch_alarm_actions
-        asked_for: dict[str, JsonObject] = {}
-
-        def accepted(params: JsonObject, data: JsonObject, is_cbor: bool, is_json: bool = False) -> Any:
-            asked = {name: data[name] for name in SUPPRESSION if data.get(name) is not None}
-            refusal = ""
-            if asked and set(asked) != set(SUPPRESSION):
-                refusal = f"{' and '.join(SUPPRESSION)} must be given together."
-            elif asked and self.alarm_state_of(asked["ActionsSuppressor"]) is None:
-                refusal = f"The actions suppressor {asked['ActionsSuppressor']} does not exist"
-            if refusal:
-                return cloudwatch._error("ValidationError", refusal, 400, is_json, is_cbor)
-            # Its first evaluation comes before there is anything to ask.
-            asked_for[str(data.get("AlarmName"))] = asked
-            answer = put(params, data, is_cbor, is_json)
-            alarm = self.composite_alarm(str(data.get("AlarmName")))
-            if answer[0] == 200 and alarm is not None:
-                alarm.update(asked)
-            return answer
-
-        def dispatched(alarm: JsonObject, *rest: Any) -> None:
-            if alarm["AlarmName"] in asked_for:
-                alarm.update(asked_for.pop(alarm["AlarmName"]))
-            dispatch(alarm, *rest)
-
-        cloudwatch._put_composite_alarm = accepted
-        cloudwatch._dispatch_alarm_actions = dispatched
+        for call, others in (
+            ("_put_metric_alarm", cloudwatch._composite_alarms),
+            ("_put_composite_alarm", cloudwatch._alarms),
+        ):
+            setattr(cloudwatch, call, _unless_taken(cloudwatch, getattr(cloudwatch, call), others))
 
     def replace_alarm_evaluation(self, evaluate: Callable[[JsonObject], None]) -> None:
         """Evaluate alarms with our function wherever MiniStack would with its own."""
@@ -1013,8 +961,7 @@ class MiniStack:
 
         def put(logical_id: str, properties: JsonObject, stack: str) -> tuple[str, JsonObject]:
             name = properties.get("AlarmName") or f"{stack}-{logical_id}"
-            numbers = {n: int(properties[n]) for n in SUPPRESSION[1:] if properties.get(n) is not None}
-            data = {**properties, **numbers, "AlarmName": name}
+            data = {**properties, "AlarmName": name}
             status, _, answer = cloudwatch._put_composite_alarm({}, data, False, is_json=True)
             if status != 200:
                 raise ValueError(answer.decode())
@@ -1040,6 +987,8 @@ class MiniStack:
         record = provisioners._cw_metric_alarm_record
 
         def recorded(name: str, properties: JsonObject) -> JsonObject:
+            if name in self._services["cloudwatch"]._composite_alarms:
+                raise ValueError(_taken(name))
             queries = properties.get("Metrics")
             if not queries:
                 return cast("JsonObject", record(name, properties))
@@ -1131,6 +1080,22 @@ class MiniStack:
     def stop(self) -> None:
         """Kill the function processes."""
         self._core["lambda_runtime"].reset()
+
+
+def _unless_taken(cloudwatch: Any, put: Callable[..., Any], others: Mapping[str, JsonObject]) -> Any:
+    """`put`, which refuses the names of `others`."""
+
+    def checked(params: JsonObject, data: JsonObject, is_cbor: bool, is_json: bool = False) -> Any:
+        name = str(data.get("AlarmName") or next(iter(params.get("AlarmName") or [""])))
+        if name in others:
+            return cloudwatch._error("ValidationError", _taken(name), 400, is_json, is_cbor)
+        return put(params, data, is_cbor, is_json)
+
+    return checked
+
+
+def _taken(name: str) -> str:
+    return f"An alarm of the other kind has the name {name}"
 
 
 def _make_math_alarm(alarm: JsonObject, queries: list[JsonObject]) -> None:

@@ -12,6 +12,8 @@ from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
+from spotrelay.core.incidents import AlarmState, Incidents
+from spotrelay.core.names import Alarm
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import (
     Cause,
@@ -323,6 +325,26 @@ def test_what_was_told_comes_back_as_written(store: Store) -> None:
     assert store.load("demo").told == Told()
 
 
+def test_what_alarms_were_told_comes_back_as_written(store: Store) -> None:
+    """Every field of it, and the next writer must have read it; a service that is forgotten forgets it."""
+    rings = AlarmState(rings=True, since=NOW)
+    ended = AlarmState(since=NOW, zeros=2, minute=NOW + seconds(60))
+    alarms = {Alarm.NOT_WHOLE: rings, Alarm.CRASH_LOOPING: ended, Alarm.CANNOT_LAUNCH: AlarmState(zeros=3)}
+    times = [NOW + seconds(number / 7) for number in range(5)]
+    written = Incidents(0, 7, alarms, True, *times)
+    store.note_incidents("demo", written)
+    assert store.load("demo").incidents == replace(written, revision=1)
+    assert store.read("demo", {1}).incidents == Incidents()
+    with pytest.raises(Conflict):
+        store.note_incidents("demo", written)
+    store.note_incidents("demo", Incidents(1))
+    with pytest.raises(Conflict):
+        store.note_incidents("demo", Incidents(3))
+    assert store.load("demo").incidents == Incidents(2)
+    store.forget("demo")
+    assert store.load("demo").incidents == Incidents()
+
+
 def test_what_is_held_back_comes_back_as_written(store: Store) -> None:
     """Only who reads all of a service sees it; it is replaced whole, and goes with the service."""
     back = HeldBack('replica 7 is "kept"', "EC2 doesn't show it", "it goes", NOW + seconds(1 / 7))
@@ -566,6 +588,7 @@ OTHER_SPEC = ServiceSpec(
     overprovision=1,
     load_balancer="app/demo/2",
     address="https://demo.example.com",
+    alarms=("NotWhole",),
     labels={"team": "search"},
     slots={"g5.12xlarge": 4},
 )

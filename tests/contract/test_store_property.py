@@ -17,6 +17,8 @@ from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
+from spotrelay.core.incidents import AlarmState, Incidents
+from spotrelay.core.names import Alarm
 from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
@@ -147,6 +149,13 @@ class Stores(RuleBasedStateMachine):
         """What is held back, and perhaps what became of an override."""
         held = Held((HeldBack(what, "why", "then", NOW),), Answer(NOW) if is_answered else None)
         self._both(lambda store: store.note_held(SERVICE, held))
+
+    @rule(version=st.integers(0, 3), at=MOMENTS, rings=st.booleans(), is_late=st.booleans())
+    def note_incidents(self, version: int, at: datetime, rings: bool, is_late: bool) -> None:
+        """What alarms were told, perhaps by who hasn't read what was told last."""
+        revision = self.memory.load(SERVICE).incidents.revision - is_late
+        told = Incidents(max(revision, 0), version, {Alarm.NOT_WHOLE: AlarmState(rings, at)})
+        self._both(lambda store: store.note_incidents(SERVICE, told))
 
     @rule(total=st.builds(OngoingTotal, MOMENTS, st.floats(0, 1e9), st.integers(0, 3)))
     def note_ongoing(self, total: OngoingTotal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -12,7 +13,7 @@ from aws_lambda_powertools.logging import Logger
 
 from lab.benchmarks.world import context
 from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 
 _NUMBERS = count()
 
@@ -65,6 +66,24 @@ def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str
     seconds, money = {"LongestFallbackS", "GapS"}, {"UsdPerHour", "OnDemandUsdPerHour"}
     wanted = {m.value: "Milliseconds" if m.endswith("Ms") else "Count" for m in Metric}
     assert units == wanted | dict.fromkeys(seconds, "Seconds") | dict.fromkeys(money, "None")
+
+
+def test_an_alarm_hears_of_its_incident_with_a_time(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One metric by service and alarm, each value of the moment that it was decided for, not of the flush."""
+    at = (datetime.now(UTC) - timedelta(minutes=3)).replace(microsecond=0)
+    telemetry.tell(Alarm.NOT_WHOLE, service="demo", lasts=True, at=at)
+    telemetry.tell(Alarm.CRASH_LOOPING, service="demo", lasts=False, at=at + timedelta(minutes=1))
+    telemetry.flush()
+    telemetry.flush()
+    lines = _lines(capsys)
+    told = [(line["service"], line["alarm"], line["Incident"]) for line in lines]
+    assert told == [("demo", "NotWhole", [1]), ("demo", "CrashLooping", [0])]
+    for line, minute in zip(lines, (0, 1), strict=True):
+        assert line["_aws"]["Timestamp"] == (at + timedelta(minutes=minute)).timestamp() * 1000
+        (directive,) = line["_aws"]["CloudWatchMetrics"]
+        assert (directive["Namespace"], directive["Dimensions"]) == ("SpotRelay", [["service", "alarm"]])
 
 
 def test_a_flush_is_the_end(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:

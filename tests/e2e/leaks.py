@@ -105,9 +105,6 @@ def _places(operator: Operator) -> Iterator[Place]:
         for thing in _all(operator, service, list_, key):
             yield f"{kind} {thing[name]}", str(thing)
     client = operator.session.client
-    alarms = client("cloudwatch").describe_alarms(AlarmTypes=["CompositeAlarm"])["CompositeAlarms"]
-    for alarm in alarms:
-        yield f"alarm {alarm['AlarmName']}", str(alarm)
     for item in _all(operator, "dynamodb", "scan", "Items", TableName=operator.deployment.table):
         yield f"row {item['PK']['S']} {item['SK']['S']}", str(item)
     for parameter in _all(operator, "ssm", "describe_parameters", "Parameters"):

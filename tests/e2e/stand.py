@@ -18,7 +18,9 @@ from spotrelay.core.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
+    Alarm,
     Metric,
+    alarms_prefix,
     service_parameter,
 )
 from spotrelay.core.replica import Replica, ReplicaState
@@ -212,6 +214,16 @@ class Stand:
 
         assert states(), f"no alarm looks at {metric} of {service}"
         self.eventually(lambda: states() == {state}, f"the alarm on {metric} in state {state}")
+
+    def until_rings(self, alarm: Alarm, service: str = SERVICE, state: str = "ALARM") -> None:
+        """Wait until an alarm of a service is in the state."""
+        name = f"{alarms_prefix(service)}{alarm}"
+
+        def is_so() -> bool:
+            (found,) = self._cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+            return bool(found["StateValue"] == state)
+
+        self.eventually(is_so, f"{name} in state {state}")
 
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""

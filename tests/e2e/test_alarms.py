@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from spotrelay.core.names import (
+    ALARM_DIMENSION,
+    INCIDENT,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
@@ -15,7 +17,6 @@ from spotrelay.core.names import (
     Metric,
     alarms_prefix,
 )
-from stacks.service_alarms import SUPPRESSED_WITHIN
 from tests.e2e.stand import SERVICE, Stand
 
 
@@ -34,30 +35,31 @@ def subscriber(deployed: Stand) -> str:
 
 
 @pytest.mark.parametrize(
-    ("metric", "service", "value", "alarm"),
+    ("metric", "dimensions", "alarm"),
     [
-        (Metric.CRASH_LOOPING, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CRASH_LOOPING}"),
-        (Metric.SURVEY_REFUSED, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}SurveyRefused"),
-        (Metric.LONGEST_FALLBACK_S, SERVICE, 7300, f"{alarms_prefix(SERVICE)}{Alarm.FALLBACK_TOO_LONG}"),
-        (Metric.BETTER_ELSEWHERE, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}"),
-        (Metric.LAUNCHES_BLOCKED, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CANNOT_LAUNCH}"),
+        (
+            INCIDENT,
+            {METRICS_DIMENSION: SERVICE, ALARM_DIMENSION: Alarm.BETTER_ELSEWHERE},
+            f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}",
+        ),
+        (
+            Metric.SURVEY_REFUSED,
+            {METRICS_DIMENSION: METRICS_NO_SERVICE},
+            f"{alarms_prefix()}SurveyRefused",
+        ),
     ],
 )
 def test_what_must_not_stay_unseen_rings(
-    stand: Stand, subscriber: str, metric: Metric, service: str, value: float, alarm: str
+    stand: Stand, subscriber: str, metric: str, dimensions: dict[str, str], alarm: str
 ) -> None:
     """Counted once, the metric sets off its alarm, and who subscribed to the topic hears it."""
     datum = {
-        "MetricName": str(metric),
-        "Value": value,
-        "Dimensions": [{"Name": METRICS_DIMENSION, "Value": service}],
+        "MetricName": metric,
+        "Value": 1,
+        "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
     }
     cloudwatch = stand.operator.session.client("cloudwatch")
     cloudwatch.put_metric_data(Namespace=METRICS_NAMESPACE, MetricData=[datum])
-    stand.until_alarm(metric, service=service)
-    if alarm.endswith(Alarm.CANNOT_LAUNCH):
-        # It waits two minutes for another alarm that would explain it.
-        stand.cloud.age_metrics(SUPPRESSED_WITHIN.to_seconds())
     sqs, heard = stand.operator.session.client("sqs"), set[str]()
 
     def rang() -> bool:

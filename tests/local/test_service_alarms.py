@@ -1,4 +1,4 @@
-"""A service's alarms, deployed as its stack has them: what they say of metrics, and whom they tell."""
+"""A service's alarms as its stack makes them: they ring by what ticks tell, and follow an earlier stack's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.metrics import MORE_PERIODS
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric, alarms_prefix
+from spotrelay.core.names import (
+    ALARM_DIMENSION,
+    ALARMS_PREFIX,
+    INCIDENT,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    Alarm,
+    alarms_prefix,
+)
 from stacks.alarms import TOPIC_NAME
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
@@ -23,9 +31,8 @@ from tests.template.support import LOOK_BACKS, Template
 pytestmark = pytest.mark.xdist_group("local")
 
 SERVICE = "demo"
-REPLICAS = 3
-LONG_S = 900
-"""Longer than any of these alarms looks back, a week's apart."""
+EARLIER = Path(__file__).parents[1] / "upgrade" / "alarms-2026-11-27.json"
+"""The alarms of the same service in the version before they heard of incidents: composite ones among them."""
 
 
 class Deployed:
@@ -35,43 +42,24 @@ class Deployed:
         self._aws, self._queue = aws, queue
         self._cloudwatch = aws.client("cloudwatch")
 
-    def count(self, ready: int, minutes: int = 7) -> None:
-        """What ticks counted in the last minutes; what was before is long ago."""
-        self._aws.local.age_metrics(LONG_S)
-        values = {
-            Metric.REPLICAS_READY: ready,
-            Metric.REPLICAS_MISSING: REPLICAS - ready,
-            Metric.REPLICAS_UNLAUNCHED: 0,
+    def hear(self, alarm: Alarm, value: float, minutes_ago: float = 0) -> None:
+        """What a tick tells an alarm, or told it some time ago."""
+        datum = {
+            "MetricName": INCIDENT,
+            "Value": value,
+            "Timestamp": datetime.now(UTC) - timedelta(minutes=minutes_ago),
+            "Dimensions": [
+                {"Name": METRICS_DIMENSION, "Value": SERVICE},
+                {"Name": ALARM_DIMENSION, "Value": alarm.value},
+            ],
         }
-        now = datetime.now(UTC)
-        data = [
-            {
-                "MetricName": metric.value,
-                "Value": value,
-                "Timestamp": now - timedelta(seconds=60 * minute + 1),
-                "Dimensions": [{"Name": METRICS_DIMENSION, "Value": SERVICE}],
-            }
-            for metric, value in values.items()
-            for minute in range(minutes)
-        ]
-        self._cloudwatch.put_metric_data(Namespace=METRICS_NAMESPACE, MetricData=data)
+        self._cloudwatch.put_metric_data(Namespace=METRICS_NAMESPACE, MetricData=[datum])
 
-    def alarms(self) -> dict[str, dict[str, Any]]:
-        """By the last part of their names."""
-        prefix = alarms_prefix(SERVICE)
-        found = self._cloudwatch.describe_alarms(
-            AlarmNamePrefix=prefix, AlarmTypes=["CompositeAlarm", "MetricAlarm"]
-        )
-        alarms = [*found["CompositeAlarms"], *found["MetricAlarms"]]
-        return {alarm["AlarmName"].removeprefix(prefix): alarm for alarm in alarms}
-
-    def rings(self) -> set[str]:
-        """Those that tell somebody and are in ALARM."""
-        return {
-            name
-            for name, alarm in self.alarms().items()
-            if alarm["StateValue"] == "ALARM" and alarm.get("AlarmActions")
-        }
+    def state(self, alarm: Alarm) -> str:
+        """An alarm's state."""
+        name = f"{alarms_prefix(SERVICE)}{alarm}"
+        (found,) = self._cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        return str(found["StateValue"])
 
     def heard(self) -> list[tuple[str, str]]:
         """(alarm, state) of each message since the last time, of new alarms none."""
@@ -89,94 +77,121 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The alarms of a service's stack that look at replicas, without the rest of it."""
+    """The alarms of a service's stack that hear from ticks, without the rest of it."""
     settings = AppSettings(services=(Path(SERVICE_FILES[SERVICE]),))
     assembly = synthesize(tmp_path_factory.mktemp("assembly"), settings)
     resources = Template.read(assembly, SERVICE_PREFIX + SERVICE).body["Resources"]
-    kinds = ("NothingReady", "CannotLaunch", "CrashLooping", "NotWhole")
     chosen = {
         id_: {key: value for key, value in resource.items() if key in ("Type", "Properties")}
         for id_, resource in resources.items()
-        if str(resource["Properties"].get("AlarmName", "")).split("/")[2:3] in [[kind] for kind in kinds]
+        if resource["Properties"].get("MetricName") == INCIDENT
     }
     return {"Resources": chosen}
 
 
+@pytest.fixture
+def topic(aws: Aws) -> Iterator[str]:
+    """The alarms' topic."""
+    sns = aws.client("sns")
+    arn: str = sns.create_topic(Name=TOPIC_NAME)["TopicArn"]
+    yield arn
+    sns.delete_topic(TopicArn=arn)
+
+
 @pytest.fixture(params=LOOK_BACKS, ids="{} more periods".format)
-def deployed(aws: Aws, template: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Deployed]:
-    """Deployed by CloudFormation, whole for a while; however far CloudWatch looks back."""
+def deployed(
+    aws: Aws, topic: str, template: dict[str, Any], request: pytest.FixtureRequest
+) -> Iterator[Deployed]:
+    """Deployed by CloudFormation, and told that all is well; however far CloudWatch looks back."""
     aws.local.look_back(request.param)
-    sns, cloudformation = aws.client("sns"), aws.client("cloudformation")
-    topic = sns.create_topic(Name=TOPIC_NAME)["TopicArn"]
     url, arn = aws.queue("sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
-    cloudformation.create_stack(StackName="alarms", TemplateBody=json.dumps(template))
-    cloudformation.get_waiter("stack_create_complete").wait(StackName="alarms", WaiterConfig={"Delay": 1})
+    aws.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    deploy(aws, template)
     found = Deployed(aws, url)
-    found.count(REPLICAS)
-    eventually(lambda: found.alarms()["NotWhole/Missing"]["StateValue"] == "OK", "what is whole is seen so")
-    eventually(lambda: found.alarms()["NothingReady/NeverBefore"]["StateValue"] == "OK", "it was ready")
+    found.hear(Alarm.NOT_WHOLE, 0)
+    eventually(lambda: found.state(Alarm.NOT_WHOLE) == "OK", "it hears that all is well")
     assert found.heard() == []
     yield found
+    remove(aws)
+    aws.local.look_back(MORE_PERIODS)
+
+
+def deploy(aws: Aws, template: dict[str, Any], *, is_update: bool = False) -> None:
+    """By CloudFormation."""
+    cloudformation = aws.client("cloudformation")
+    act = cloudformation.update_stack if is_update else cloudformation.create_stack
+    act(StackName="alarms", TemplateBody=json.dumps(template))
+    waiter = cloudformation.get_waiter(f"stack_{'update' if is_update else 'create'}_complete")
+    waiter.wait(StackName="alarms", WaiterConfig={"Delay": 1})
+
+
+def remove(aws: Aws) -> None:
+    """The stack; nothing is left of it."""
+    cloudformation = aws.client("cloudformation")
     cloudformation.delete_stack(StackName="alarms")
     cloudformation.get_waiter("stack_delete_complete").wait(StackName="alarms", WaiterConfig={"Delay": 1})
-    assert found.alarms() == {}, "left over"
-    aws.local.look_back(MORE_PERIODS)
-    sns.delete_topic(TopicArn=topic)
+    assert names(aws) == set()
 
 
-def test_not_whole_rings_and_clears_when_metrics_say_so(deployed: Deployed, aws: Aws) -> None:
-    """One is missing for long: it rings, tells so when nothing else explains it, and when it is over."""
-    deployed.count(REPLICAS - 1)
-    eventually(lambda: deployed.rings() == {"NotWhole"}, "NotWhole rings")
-    assert deployed.alarms()["NotWhole"]["ActionsSuppressedBy"] == "WaitPeriod"
-    assert deployed.heard() == []
-    aws.local.age_metrics(LONG_S)
-    eventually(lambda: deployed.heard() == [("NotWhole", "ALARM")], "it is told when the wait is over")
-    assert "ActionsSuppressedBy" not in deployed.alarms()["NotWhole"]
-    deployed.count(REPLICAS)
-    eventually(lambda: deployed.rings() == set(), "it is over")
-    eventually(lambda: deployed.heard() == [("NotWhole", "OK")], "that is told")
-
-
-def test_a_short_lack_rings_nothing(deployed: Deployed) -> None:
-    """One is missing for as long as a start takes."""
-    deployed.count(REPLICAS)
-    deployed.count(REPLICAS - 1, minutes=3)
-    eventually(
-        lambda: deployed.alarms()["NotWhole/Missing"]["StateReason"] != "Unchecked: Initial alarm creation",
-        "it is looked at",
+def names(aws: Aws) -> set[str]:
+    """Those of all alarms of ours."""
+    found = aws.client("cloudwatch").describe_alarms(
+        AlarmNamePrefix=ALARMS_PREFIX, AlarmTypes=["CompositeAlarm", "MetricAlarm"]
     )
-    assert deployed.rings() == set()
+    return {alarm["AlarmName"] for kind in ("CompositeAlarms", "MetricAlarms") for alarm in found[kind]}
 
 
-def test_an_outage_is_told_once(deployed: Deployed) -> None:
-    """Nothing is ready: NothingReady tells it, and NotWhole, which is so, too, holds its tongue."""
-    deployed.count(0)
-    eventually(lambda: deployed.rings() == {"NothingReady", "NotWhole"}, "both are so")
-    eventually(lambda: deployed.alarms()["NotWhole"]["ActionsSuppressedBy"] == "Alarm", "one is suppressed")
-    deployed.count(REPLICAS)
-    eventually(lambda: deployed.rings() == set(), "it is over")
-    assert deployed.heard() == [("NothingReady", "ALARM"), ("NothingReady", "OK")]
+def test_an_incident_rings_and_clears(deployed: Deployed, aws: Aws) -> None:
+    """By one 1, and by one 0 in a later minute; nothing in between changes nothing, for an hour."""
+    deployed.hear(Alarm.NOT_WHOLE, 1)
+    eventually(lambda: deployed.heard() == [("NotWhole", "ALARM")], "it is told")
+    aws.local.age_metrics(3600)
+    assert deployed.state(Alarm.NOT_WHOLE) == "ALARM"
+    deployed.hear(Alarm.NOT_WHOLE, 0)
+    eventually(lambda: deployed.heard() == [("NotWhole", "OK")], "its end is told")
+    assert deployed.state(Alarm.CRASH_LOOPING) == "INSUFFICIENT_DATA", "it heard nothing"
+
+
+def test_a_zero_in_the_minute_of_a_one_is_no_end(deployed: Deployed, aws: Aws) -> None:
+    """An alarm looks at the maximum: whoever sends its zeros too early leaves it on."""
+    deployed.hear(Alarm.NOT_WHOLE, 1)
+    deployed.hear(Alarm.NOT_WHOLE, 0)
+    eventually(lambda: deployed.state(Alarm.NOT_WHOLE) == "ALARM", "it rings")
+    aws.local.age_metrics(600)
+    assert deployed.state(Alarm.NOT_WHOLE) == "ALARM"
+
+
+def test_an_earlier_stack_is_updated(aws: Aws, topic: str, template: dict[str, Any]) -> None:
+    """What was there is gone, composite alarms and their parts; by each name there is one alarm all the time.
+
+    With the old names it can't be done: a metric alarm can't have the name of a composite one, and
+    CloudFormation makes the new before it deletes the old.
+    """
+    earlier = json.loads(EARLIER.read_text(encoding="utf-8"))
+    deploy(aws, earlier)
+    before = {name for name in names(aws) if name.count("/") == 2}
+    with pytest.raises(ClientError, match="NotWhole"):
+        aws.client("cloudwatch").put_metric_alarm(
+            AlarmName=f"{ALARMS_PREFIX}{SERVICE}/NotWhole", Namespace="x", MetricName="y", Period=60,
+            Threshold=1, EvaluationPeriods=1, Statistic="Sum", ComparisonOperator="GreaterThanThreshold",
+        )  # fmt: skip
+    deploy(aws, template, is_update=True)
+    after = {resource["Properties"]["AlarmName"] for resource in template["Resources"].values()}
+    assert names(aws) == after
+    assert {name.replace(f"{SERVICE}/", f"{SERVICE}.") for name in before} == after
+    remove(aws)
 
 
 def test_a_bad_alarm_is_refused(aws: Aws) -> None:
-    """Metric math that can't be read, and a suppressor without its periods, as CloudWatch refuses them."""
+    """Metric math that can't be read, as CloudWatch refuses it."""
     cloudwatch = aws.client("cloudwatch")
     query = {"Id": "e", "Expression": "ready < 1", "ReturnData": True}
-    common = {"EvaluationPeriods": 1, "Threshold": 1, "ComparisonOperator": "GreaterThanThreshold"}
     with pytest.raises(ClientError, match="nothing has the ID ready"):
-        cloudwatch.put_metric_alarm(AlarmName="bad", Metrics=[query], **common)
-    with pytest.raises(ClientError, match="together"):
-        cloudwatch.put_composite_alarm(AlarmName="bad", AlarmRule="TRUE", ActionsSuppressor="other")
-    with pytest.raises(ClientError, match="does not exist"):
-        cloudwatch.put_composite_alarm(
-            AlarmName="bad", AlarmRule="TRUE", ActionsSuppressor="other",
-            ActionsSuppressorWaitPeriod=1, ActionsSuppressorExtensionPeriod=1,
+        cloudwatch.put_metric_alarm(
+            AlarmName="bad", Metrics=[query], EvaluationPeriods=1, Threshold=1,
+            ComparisonOperator="GreaterThanThreshold",
         )  # fmt: skip
-    assert not cloudwatch.describe_alarms(AlarmNames=["bad"], AlarmTypes=["CompositeAlarm", "MetricAlarm"])[
-        "MetricAlarms"
-    ]
+    assert not cloudwatch.describe_alarms(AlarmNames=["bad"])["MetricAlarms"]
 
 
 def test_an_alarm_on_metric_math_rings(aws: Aws) -> None:
@@ -211,21 +226,3 @@ def test_an_alarm_on_metric_math_rings(aws: Aws) -> None:
     eventually(lambda: alarm()["StateValue"] == "ALARM", "9 / 3 is more than 2")
     cloudwatch.put_metric_data(Namespace="Math", MetricData=data[1:])
     eventually(lambda: alarm()["StateValue"] == "OK", "9 / 6 isn't")
-
-
-def test_a_new_alarm_is_suppressed_from_the_start(aws: Aws) -> None:
-    """What is so when it is made, and explained by an alarm that rings, is told nobody."""
-    cloudwatch, sns = aws.client("cloudwatch"), aws.client("sns")
-    topic = sns.create_topic(Name="suppressed")["TopicArn"]
-    url, arn = aws.queue("sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
-    cloudwatch.put_composite_alarm(AlarmName="greater", AlarmRule="TRUE")
-    cloudwatch.put_composite_alarm(
-        AlarmName="lesser", AlarmRule="TRUE", ActionsSuppressor="greater", AlarmActions=[topic],
-        ActionsSuppressorWaitPeriod=0, ActionsSuppressorExtensionPeriod=0,
-    )  # fmt: skip
-    cloudwatch.put_composite_alarm(AlarmName="told", AlarmRule="TRUE", AlarmActions=[topic])
-    (message,) = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-    assert json.loads(json.loads(message["Body"])["Message"])["AlarmName"] == "told"
-    for name in ("lesser", "greater", "told"):
-        cloudwatch.delete_alarms(AlarmNames=[name])

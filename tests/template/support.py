@@ -40,7 +40,7 @@ class Template:
     @property
     def alarms(self) -> dict[str, Properties]:
         """Alarms of both kinds: name → properties."""
-        kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
+        kinds = ("AWS::CloudWatch::Alarm",)
         return {str(alarm["AlarmName"]): alarm for kind in kinds for alarm in self.all(kind).values()}
 
     def only(self, type_: str) -> Properties:

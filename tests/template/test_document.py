@@ -31,8 +31,8 @@ from spotrelay.service.dialect import canonical
 from spotrelay.service.document import Document
 from spotrelay.service.limits import FETCHING_S
 from spotrelay.service.wording import sections
+from spotrelay.serving import incidents
 from stacks.service import ServiceStack
-from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import flags
 from tests.template.support import Template, alarms_of, as_list, document_text, flat
@@ -491,10 +491,10 @@ def test_replicas_are_reached_at_any_port(template: Template) -> None:
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
     """Three minutes of launches, a start of 1700 s once all is fetched, a drain of 45 s."""
     alarms = alarms_of(template, "tuned")
-    assert alarms["CannotLaunch/Unlaunched"]["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
-    missing = alarms["NotWhole/Missing"]
+    spec = ServiceSpec.from_json(document_text(template))
+    assert incidents.launched_within_s(spec) == incidents.LAUNCHED_WITHIN_S + 3 * 60
     start_s = 1700 + FETCHING_S
-    assert missing["EvaluationPeriods"] * missing["Period"] >= start_s + STARTED_WITHIN_S > start_s
+    assert incidents.start_s(spec) == start_s + incidents.STARTED_WITHIN_S
     for name in ("NothingReady", "CannotLaunch", "NotWhole"):
         assert "(35, unless `spotrelay scale tuned` shows another number)" in alarms[name]["AlarmDescription"]
     assert f"{start_s} s, from initial_delay_seconds" in alarms["NotWhole"]["AlarmDescription"]

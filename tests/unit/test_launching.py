@@ -350,6 +350,7 @@ def test_what_no_retry_mends_is_told_with_ec2s_words(refusal: Refusal) -> None:
     assert (told["service"], told["code"], told["error"]) == ("demo", refusal.code, refusal.message)
     assert (told["remedy"], told["purchase_option"]) == (refusal.remedy, "spot")
     assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == 1
+    assert {r.blocked_at for r in world.store.load("demo").replicas.values()} == {world.clock.now()}
     assert f"{refusal.code}: {refusal.message}" in (rows(world)[0].launch or "")
     assert rows(world)[0].retry_at is not None, "and it is tried again"
 
@@ -385,6 +386,7 @@ def test_a_lack_of_capacity_calls_nobody() -> None:
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (A5, B5, A6, B6)})
     launch(world, ordered(world))
     assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == 0
+    assert {r.blocked_at for r in world.store.load("demo").replicas.values()} == {None}
 
 
 def test_a_request_that_is_denied_as_a_whole_is_told_too() -> None:

@@ -174,8 +174,6 @@ def _left(operator: Operator, service: str) -> list[str]:
         for page in client(client_).get_paginator(list_).paginate()
         for thing in page[kind]
     ]
-    composite = client("cloudwatch").describe_alarms(AlarmTypes=["CompositeAlarm"])["CompositeAlarms"]
-    named += [alarm["AlarmName"] for alarm in composite]
     marks = (f"-Service-{service}", alarms_prefix(service), f"spotrelay-{service}-")
     return found + [
         name for name in named if name.endswith(f"/{service}") or any(mark in name for mark in marks)

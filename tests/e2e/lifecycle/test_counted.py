@@ -14,7 +14,7 @@ import pytest
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
 from spotrelay.core import timing
-from spotrelay.core.names import METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import METRICS_NO_SERVICE, Alarm, Metric
 from spotrelay.core.pools import PurchaseOption, Survey
 from spotrelay.core.quotas import quota_for
 from spotrelay.core.replica import Replica, ReplicaState
@@ -138,7 +138,7 @@ def test_a_version_that_never_becomes_ready(operator: Operator) -> None:
     rare.cloud.let_die("Client.VolumeLimitExceeded", 2)  # on demand dies, too
     with counted(rare, Metric.CRASH_LOOPING, RARE):
         rare.want(spec.replicas + 1)
-    rare.until_alarm(Metric.CRASH_LOOPING, service=RARE)
+    rare.until_rings(Alarm.CRASH_LOOPING, RARE)
     assert serving <= {r.id for r in rare.watch.look().ready}
     # As if a new version had been deployed, which is what it takes.
     operator.store.commit(Changes(RARE, backoff=Backoff()))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from spotrelay.core.names import Metric, image_parameter
+from spotrelay.core.names import Alarm, image_parameter
 from spotrelay.core.replica import ReplicaState
 from spotrelay.service.model import DEFAULT_IMAGE
 from tests.e2e.clients import Clients
@@ -117,7 +117,7 @@ def test_a_bad_version_stops_and_the_one_before_serves_on(demo: Bench) -> None:
             "two failures",
             ROLLED_OUT_WITHIN_S,
         )
-        demo.until_alarm(Metric.ROLLOUT_STOPPED, service="demo")
+        demo.until_rings(Alarm.ROLLOUT_STOPPED, "demo")
         victim = demo.victim()
         demo.warn(victim)
         demo.until_state(victim.id, ReplicaState.TERMINATED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.demo.operator import Operator
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm
 from spotrelay.core.replica import ReplicaState
 from tests.e2e.stand import Stand
 from tests.e2e.starts.conftest import STARTS, Command
@@ -45,7 +45,7 @@ def test_a_start_that_fails_is_told(operator: Operator, spotrelay: Command, name
     assert code == 0, err
     assert start.said in out
 
-    stand.until_alarm(Metric.CRASH_LOOPING, service=name)
+    stand.until_rings(Alarm.CRASH_LOOPING, name)
     assert stand.watch.look().replicas[replica.id].state is ReplicaState.STARTING
 
 

@@ -145,6 +145,7 @@ def _denied(line: Facts) -> str:
 
 SENTENCES: Mapping[str, Callable[[Facts], str]] = {
     "accounting_failed": _said("the days' costs weren't written down: {error}"),
+    "alarms_not_told": _said("its alarms hear nothing new: {error}"),
     "announced": _said("EC2 has announced events for {instances}"),
     "better_elsewhere": _said("Spot is likelier to be had elsewhere: {scores}; here {best_score} at best"),
     "conflict": _said("something else wrote at the same time, so it is decided anew: {detail}"),

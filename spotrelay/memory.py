@@ -19,7 +19,7 @@ from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption,
 from spotrelay.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
+from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -560,7 +560,7 @@ class MemoryLoads:
     def __init__(self) -> None:
         self.loads: dict[str, Load] = {}
 
-    def observe(self, spec: ServiceSpec, now: datetime) -> Load:  # noqa: ARG002
+    def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
         """See `ports.Loads.observe`."""
         return self.loads.get(spec.service, Load())
 

@@ -18,6 +18,9 @@ TIMEOUT = Duration.seconds(25)
 """Longer than a service file's longest probe time-out (20 s), which is how long the function takes at most;
 and shorter than the controller waits for it (30 s), so that it learns of this end, too."""
 
+MEMORY_MIB = 256
+"""It only waits for answers, and keeps 64 KiB of each of at most 500."""
+
 NETWORK_INTERFACE_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -73,7 +76,7 @@ class ProberFunction(Construct):
             code=functions_code(),
             role=role,
             log_group=log_group,
-            memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
+            memory_size=MEMORY_MIB,
             timeout=TIMEOUT,
             vpc=network.vpc,
             vpc_subnets=network.instance_selection,

@@ -18,8 +18,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -28,10 +28,12 @@ import boto3
 from moto import mock_aws
 
 import stacks  # noqa: F401 - first: it says which Node the CDK's packages start
+from lab.benchmarks.scaled import ChargedProber, Situation, Traffic, situations
 from lab.benchmarks.world import SUBNETS, MeasuredService, context
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.days import DynamoDays
+from spotrelay.aws.loads import CloudWatchLoads
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
 from spotrelay.aws.telemetry import PowertoolsTelemetry
@@ -47,9 +49,7 @@ from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.memory import (
     MemoryClock,
     MemoryFleet,
-    MemoryLoads,
     MemoryNotices,
-    MemoryProber,
     MemoryRouter,
     MemoryServices,
     MemoryTicker,
@@ -57,6 +57,7 @@ from spotrelay.memory import (
 from spotrelay.placement.surveying import Surveying
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
+from stacks.prober import MEMORY_MIB as PROBER_MEMORY_MIB
 from stacks.settings import AppSettings
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ PRICES = {
     "sqs": Price(0.40, "million requests", "https://aws.amazon.com/sqs/pricing/"),
     "invocation": Price(0.20, "million invocations", "https://aws.amazon.com/lambda/pricing/"),
     "gb_s": Price(13.3334, "million GB-seconds, arm64", "https://aws.amazon.com/lambda/pricing/"),
+    "asked": Price(0.01, "thousand metrics that GetMetricData is asked for", CLOUDWATCH),
     "read": Price(0.125, "million read units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
     "write": Price(0.625, "million write units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
 }
@@ -104,17 +106,24 @@ them."""
 SURVEY_S = 10.0
 """Assumed: some forty calls, of which the largest gets a megabyte."""
 
+PROBED_S = 0.2
+"""Assumed: what the prober takes to read its replicas' metrics, while the tick waits."""
+
 PLATFORM_LOG_B = 900
 """Of Lambda's own lines about each invocation: start, end, report, as JSON."""
 
 REPLICAS = 3
 SERVICE = "llama3"
+STAYS = Situation("a number that stays", REPLICAS)
 BOOTS_IN_S, STARTS_IN_S = 30.0, 100.0
 """From a launch until its instance runs, and until it is healthy."""
 
 SETTLED_WITHIN_S = 420
 OVER_WITHIN_S = 600
 """Whole minutes by which a service is at rest: after its deployment, and after an interruption."""
+
+FOLLOWED_S = 300
+"""So long takes a round of the looks at the load, one of which looks at more: see `SILENCE_MIN`."""
 
 
 @dataclass(slots=True)
@@ -127,6 +136,8 @@ class Usage:
     invocations: float = 0
     gb_s: float = 0
     log_b: float = 0
+    asked: float = 0
+    """Metrics, by GetMetricData."""
 
     def minus(self, other: Usage) -> Usage:
         """What came on top of `other`."""
@@ -245,19 +256,25 @@ class Queue:
 class DeployedService:
     """The control plane with one service, in simulated time."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, situation: Situation = STAYS) -> None:
         self.usage = Usage()
         self.metrics: set[str] = set()
+        self._waited_s = 0.0
         self._calls: Counter[str] = Counter()
         self._clock = MemoryClock()
         self._fleet = MemoryFleet(self._clock)
         self._router = MemoryRouter(self._fleet)
         self._queue = Queue(self._clock, self.usage)
-        self._spec = MeasuredService(SERVICE, REPLICAS).spec
+        self._spec = situation.of(MeasuredService(SERVICE, REPLICAS).spec)
         _make_table(clients)
         table = WeighedTable(clients, TABLE, self.usage, self._calls)
         start = self._clock.now()
-        self._store = DynamoStore(table, lambda: (self._clock.now() - start).total_seconds())
+
+        def elapsed_s() -> float:
+            return (self._clock.now() - start).total_seconds()
+
+        self._store = DynamoStore(table, elapsed_s)
+        seen = cast("Clients", _Seen(Traffic(situation, self._ask)))
         self._days = DynamoDays(table)
         self._services = MemoryServices(self._spec)
         self._telemetry = PowertoolsTelemetry()
@@ -266,8 +283,8 @@ class DeployedService:
             store=self._store,
             fleet=cast("Any", Called(self._fleet, self._calls)),
             router=cast("Any", Called(self._router, self._calls)),
-            prober=MemoryProber(),
-            loads=MemoryLoads(),
+            prober=ChargedProber(self._probe),
+            loads=CloudWatchLoads(seen, elapsed_s),
             ticker=self._queue,
             notices=cast("Any", Called(MemoryNotices(), self._calls)),
             services=cast("Any", Called(self._services, self._calls)),
@@ -342,7 +359,18 @@ class DeployedService:
     def is_whole(self) -> bool:
         """Whether all replicas serve, and nobody looks for anything."""
         states = list(self._router.health(self._spec).values())
-        return states == [TargetState.HEALTHY] * REPLICAS and not self._queue.waiting
+        return states == [TargetState.HEALTHY] * self._spec.replicas and not self._queue.waiting
+
+    def _ask(self, metrics: int) -> None:
+        self.usage.asked += metrics
+        self._calls["cloudwatch"] += 1
+
+    def _probe(self) -> None:
+        self.usage.invocations += 1
+        self.usage.gb_s += PROBER_MEMORY_MIB / 1024 * PROBED_S
+        self.usage.log_b += PLATFORM_LOG_B
+        self._calls["lambda"] += 1
+        self._waited_s += PROBED_S
 
     def _let_instances_start(self) -> None:
         now = self._clock.now()
@@ -365,15 +393,23 @@ class DeployedService:
     ) -> None:
         """One invocation; each message that brought it is deleted from its queue afterwards."""
         self._calls.clear()
+        self._waited_s = 0
         log = io.StringIO()
         with redirect_stdout(log), self._telemetry.invocation(context()):
             act()
-        lasted_s = beside_s + CALL_S * self._calls.total()
+        lasted_s = beside_s + CALL_S * self._calls.total() + self._waited_s
         self.usage.sqs += messages
         self.usage.invocations += 1
         self.usage.gb_s += memory_mib / 1024 * lasted_s
         self.usage.log_b += len(log.getvalue().encode()) + PLATFORM_LOG_B
         self.metrics |= set(_metrics(log.getvalue()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Clients, of which only CloudWatch's is asked."""
+
+    cloudwatch: Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +475,15 @@ def _metrics(log: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """What a service costs more in a situation if its number of replicas follows its load."""
+
+    situation: Situation
+    minute: Usage
+    metrics: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Everything that the prices are for."""
 
@@ -462,6 +507,7 @@ class Counts:
     dashboards: int
     service_dashboards: int
     queues: int
+    followed: Sequence[Followed]
 
 
 def counted() -> Counts:
@@ -497,7 +543,31 @@ def counted() -> Counts:
         dashboards=control_plane["AWS::CloudWatch::Dashboard"],
         service_dashboards=service["AWS::CloudWatch::Dashboard"],
         queues=control_plane["AWS::Lambda::EventSourceMapping"],
+        followed=[_followed(situation) for situation in situations(REPLICAS)],
     )
+
+
+def _followed(situation: Situation) -> Followed:
+    """Beyond what the same service costs whose number of replicas stays."""
+    usage, metrics = _at_rest(situation)
+    usage_before, metrics_before = _at_rest_before(situation.replicas)
+    return Followed(situation, usage.minus(usage_before), metrics - metrics_before)
+
+
+@cache
+def _at_rest_before(replicas: int) -> tuple[Usage, int]:
+    return _at_rest(replace(STAYS, replicas=replicas))
+
+
+def _at_rest(situation: Situation) -> tuple[Usage, int]:
+    """Its minute, and how many metrics it has."""
+    with _quiet_aws() as clients:
+        service = DeployedService(clients, situation)
+        service.run(SETTLED_WITHIN_S)
+        assert service.is_whole(), f"{situation.name}: it isn't at rest"
+        service.metrics.clear()
+        usage = _of(service, partial(service.run, FOLLOWED_S)).times(60 / FOLLOWED_S)
+        return usage, len(service.metrics)
 
 
 def _of(deployment: DeployedService, act: Callable[[], None]) -> Usage:
@@ -586,6 +656,28 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
     ]  # fmt: skip
 
 
+def followed_rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
+    """What it costs more a month that a number follows the load, as `rows`, for each situation."""
+    minutes = HOURS_OF_MONTH * 60
+    usages = [one.minute.times(minutes) for one in counts.followed]
+    asked = ", ".join(f"{one.minute.asked:.1f}" for one in counts.followed)
+
+    def used(**prices: float) -> list[float]:
+        return [sum(getattr(usage, name) * usd for name, usd in prices.items()) for usage in usages]
+
+    million = {name: PRICES[name].usd / 1e6 for name in ("invocation", "gb_s", "read", "write")}
+    return [
+        ("CloudWatch is asked", f"{asked} metrics per minute", used(asked=PRICES["asked"].usd / 1e3)),
+        ("Metrics", f"{', '.join(str(one.metrics) for one in counts.followed)}",
+         [PRICES["metric"].usd * one.metrics for one in counts.followed]),
+        ("Lambda", "a call of CloudWatch, or of the prober, per minute",
+         used(invocations=million["invocation"], gb_s=million["gb_s"])),
+        ("DynamoDB", "a write per minute for `ongoing`",
+         used(reads=million["read"], writes=million["write"])),
+        ("Logs", "the prober's", used(log_b=PRICES["log"].usd / 1e9)),
+    ]  # fmt: skip
+
+
 def total(table: Sequence[tuple[str, str, Sequence[float]]]) -> list[float]:
     """The sums of the columns."""
     return [sum(column) for column in zip(*(usd for _, _, usd in table), strict=True)]
@@ -606,6 +698,8 @@ def report(counts: Counts) -> str:
         f" {counts.interruption.writes:.0f} write units and {counts.interruption.sqs:.0f} SQS requests beyond"
         " those of the service at rest.",
         "",
+        *_followed_table(counts),
+        "",
         f"| list price on {PRICED_ON} | USD | per | |",
         "|---|---:|---|---|",
         *(
@@ -614,6 +708,15 @@ def report(counts: Counts) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _followed_table(counts: Counts) -> Iterator[str]:
+    names = (one.situation.name for one in counts.followed)
+    table = followed_rows(counts)
+    yield f"| a number that follows the load: more | counted | {' | '.join(names)} |"
+    yield f"|---|---|{'---:|' * len(counts.followed)}"
+    yield from (f"| {what} | {how_many} | {_usd(usd)} |" for what, how_many, usd in table)
+    yield f"| **Total** | | {_usd(total(table), bold=True)} |"
 
 
 def _usd(amounts: Sequence[float], *, bold: bool = False) -> str:

@@ -26,8 +26,10 @@ IDLE_S, LATE_S = 6 * 3600.0, 900.0
 always so late. A new one counts as idle
 (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
 
-ANSWERED = "HTTPCode_Target_"
-"""How the metrics begin of what targets answered. They say nothing while there is nothing to say."""
+OF_TARGETS = ("RequestCount", "HTTPCode_Target_")
+"""How the metrics begin of what targets got and answered. They say nothing while there is nothing to say: of
+requests AWS documents both this and that they are told while there are targets
+(https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-cloudwatch-metrics.html)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Metrics:
     def _publish_targets(
         self, name: str, labels: Mapping[str, str], new: Mapping[str, int], response_times: Iterable[float]
     ) -> None:
-        """What AWS says of a target group while it has registered targets, be it nothing."""
+        """What AWS says of a target group while it has registered targets: that it has, or more."""
         group = self._balancer.target_group(name)
         try:
             states = [target["state"] for target in self._balancer.health(group)] if group else []
@@ -197,9 +199,8 @@ class Metrics:
             return
         if group and states:
             of_group = {**labels, "TargetGroup": group.rpartition(":")[2]}
-            answered = {name: value for name, value in new.items() if value and name.startswith(ANSWERED)}
-            always = {"RequestCount": new.get("RequestCount", 0), "HealthyHostCount": states.count("healthy")}
-            for metric, value in {**always, **answered}.items():
+            counted = {name: value for name, value in new.items() if value and name.startswith(OF_TARGETS)}
+            for metric, value in {"HealthyHostCount": states.count("healthy"), **counted}.items():
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
             self._publish_response_times(of_group, response_times)
 

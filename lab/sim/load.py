@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lab.sim.faults import OF_LOAD, PAIRS, Call, Pair
 from lab.sim.gate import CallGate
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.scaling import Load, Needed, Scaling
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
@@ -111,11 +111,13 @@ class SimLoads:
     told: dict[str, list[tuple[float, Load]]] = field(default_factory=dict)
     """By service: what was answered, and when."""
 
-    def observe(self, spec: ServiceSpec, now: datetime) -> Load:  # noqa: ARG002
+    def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
         """See `ports.Loads.observe`."""
 
         def answer() -> Load:
             load = self.seen(self.scheduler.now)
+            if load.requests_per_s == 0 and not needed.silence:
+                load = replace(load, is_rate_partial=True, is_silence_presumed=True)
             self.told.setdefault(spec.service, []).append((self.scheduler.now, load))
             return load
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.kept import Kept
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import LOAD_KNOWN_S, Load, Needed
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -21,12 +22,13 @@ SETTLED_S = 60
 """So long after its end a minute is complete: each node of a load balancer sends its part by itself. Before,
 its sum is only a lower bound."""
 
-LOAD_KNOWN_S, METRIC_KNOWN_S = 300, 600
+METRIC_KNOWN_S = 600
 """What is older is as good as unknown. Metrics with a value every five minutes are common: EC2's, without
 detailed monitoring."""
 
-KEPT_S = 15.0
-"""Ticks come every three seconds while replicas start, and a minute's metric has nothing new to say."""
+KEPT_S = 45.0
+"""Ticks come every three seconds while replicas start, and a minute's metric has nothing new to say. Each of
+the schedule's ticks, a minute apart, asks anew, even if one comes some seconds early."""
 
 REQUESTS, HOSTS, NOBODY, METRIC = "requests", "hosts", "nobody", "metric"
 """The IDs of what is asked for."""
@@ -38,50 +40,74 @@ Values = Mapping[datetime, float]
 
 
 class CloudWatchLoads:
-    """See `ports.Loads`. One call, which costs 0.01 USD for each thousand metrics."""
+    """See `ports.Loads`. CloudWatch charges 0.01 USD for each thousand metrics that it is asked for."""
 
     def __init__(self, clients: Clients, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._clients = clients
-        self._kept: Kept[str, Load] = Kept(KEPT_S, monotonic_s)
+        self._kept: Kept[tuple[str, Needed], Load] = Kept(KEPT_S, monotonic_s)
 
-    def observe(self, spec: ServiceSpec, now: datetime) -> Load:
+    def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:
         """See `ports.Loads.observe`."""
-        return self._kept.get(spec.service, lambda: self._observe(spec, now))
+        return self._kept.get((spec.service, needed), lambda: self._observe(spec, needed, now))
 
-    def _observe(self, spec: ServiceSpec, now: datetime) -> Load:
-        queries = [*_queries(spec)]
-        if not queries:
-            return Load()
+    def _observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:
+        known = self._ask(_queries(spec, needed), now)
+        load = Load(metric=_latest(known.get(METRIC) or {}, now))
+        counts = [known[id_] for id_ in (REQUESTS, NOBODY) if id_ in known]
+        requests = _together(counts, now)
+        if not counts or requests is None:
+            return load
+        # The load balancer counts nothing in a minute without requests.
+        is_silent = needed.routed and not _is_last_minute(_since(requests, now), now)
+        if is_silent and needed.silence:
+            # That it reports its targets' health meanwhile says that there were none.
+            (hosts,) = self._ask([_of_group(HOSTS, spec, "HealthyHostCount", "Maximum")], now).values()
+            if hosts is None:
+                return load
+            requests = {**dict.fromkeys(_lately(hosts, now), 0.0), **requests}
+            is_silent = False
+        since = _since(requests, now)
+        rates = [number / PERIOD_S for at, number in requests.items() if since is None or at >= since]
+        return replace(
+            load,
+            requests_per_s=max(rates, default=0.0 if is_silent else None),
+            is_rate_partial=is_silent or (since is None and bool(requests)),
+            is_silence_presumed=is_silent,
+        )
+
+    def _ask(self, queries: Iterable[dict[str, Any]], now: datetime) -> dict[str, Values | None]:
+        """What CloudWatch says of each metric; nothing costs nothing."""
+        asked = [*queries]
+        if not asked:
+            return {}
         # CloudWatch rounds the start down to the minute by itself.
         with translated():
             answer = self._clients.cloudwatch.get_metric_data(
-                MetricDataQueries=queries,
+                MetricDataQueries=asked,
                 StartTime=now - seconds(METRIC_KNOWN_S),
                 EndTime=now,
                 ScanBy="TimestampDescending",
             )
-        known = {result["Id"]: _values(result) for result in answer["MetricDataResults"]}
-        rate, is_partial = _rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else (None, False)
-        return Load(
-            requests_per_s=rate,
-            is_rate_partial=is_partial,
-            metric=_latest(known.get(METRIC) or {}, now),
-        )
+        return {result["Id"]: _values(result) for result in answer["MetricDataResults"]}
 
 
-def _queries(spec: ServiceSpec) -> Iterator[dict[str, Any]]:
+def _queries(spec: ServiceSpec, needed: Needed) -> Iterator[dict[str, Any]]:
     scaling = spec.scaling
     if scaling is None:
         return
-    if scaling.counts_requests:
-        balancer = {"LoadBalancer": spec.load_balancer}
-        # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
-        group = {"TargetGroup": spec.target_group_arn.rpartition(":")[2], **balancer}
-        yield query(REQUESTS, BALANCER, "RequestCount", group, "Sum")
-        yield query(HOSTS, BALANCER, "HealthyHostCount", group, "Maximum")
-        yield query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum")
+    if scaling.counts_requests and needed.routed:
+        yield _of_group(REQUESTS, spec, "RequestCount", "Sum")
+    if scaling.counts_requests and needed.unserved:
+        # A request that found no target isn't among its target group's.
+        yield query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", {"LoadBalancer": spec.load_balancer}, "Sum")
     if metric := scaling.metric:
         yield query(METRIC, metric.namespace, metric.name, metric.dimensions, metric.statistic)
+
+
+def _of_group(id_: str, spec: ServiceSpec, name: str, statistic: str) -> dict[str, Any]:
+    # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
+    group = spec.target_group_arn.rpartition(":")[2]
+    return query(id_, BALANCER, name, {"TargetGroup": group, "LoadBalancer": spec.load_balancer}, statistic)
 
 
 def query(
@@ -114,21 +140,30 @@ def _values(result: Mapping[str, Any]) -> Values | None:
     return dict(zip(result["Timestamps"], result["Values"], strict=True))
 
 
-def _rate(known: Mapping[str, Values | None], now: datetime) -> tuple[float | None, bool]:
-    """Requests a second in the last complete minute, or in what is seen of a later one if that is more.
+def _lately(values: Values, now: datetime) -> Values:
+    """Of the minutes that still say something of the load."""
+    return {at: value for at, value in values.items() if now - at <= seconds(LOAD_KNOWN_S)}
 
-    And whether there is no complete one.
 
-    The load balancer counts nothing in a minute without requests, so it is known by its targets' health that
-    there were none. A request that found no target isn't among its target group's, but a 503 of its own.
-    """
-    requests, hosts, nobody = (known[id_] for id_ in (REQUESTS, HOSTS, NOBODY))
-    if requests is None or hosts is None or nobody is None:
-        return None, False
-    minutes = [at for at in {*requests, *hosts, *nobody} if now - at <= seconds(LOAD_KNOWN_S)]
-    since = max((at for at in minutes if is_settled(at, now)), default=None)
-    counted = (requests.get(at, 0.0) + nobody.get(at, 0.0) for at in minutes if since is None or at >= since)
-    return max((number / PERIOD_S for number in counted), default=None), bool(minutes) and since is None
+def _together(counts: Iterable[Values | None], now: datetime) -> Values | None:
+    """The sum of each minute; None if a part of it isn't known."""
+    total: dict[datetime, float] = {}
+    for values in counts:
+        if values is None:
+            return None
+        for at, number in _lately(values, now).items():
+            total[at] = total.get(at, 0.0) + number
+    return total
+
+
+def _since(minutes: Iterable[datetime], now: datetime) -> datetime | None:
+    """The last complete minute. Later ones may show by now that there is more."""
+    return max((at for at in minutes if is_settled(at, now)), default=None)
+
+
+def _is_last_minute(at: datetime | None, now: datetime) -> bool:
+    """Whether no later minute is complete."""
+    return at is not None and not is_settled(at + seconds(PERIOD_S), now)
 
 
 def _latest(values: Values, now: datetime) -> float | None:

@@ -13,7 +13,7 @@ from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import PortError, Ports, Unavailable, UnreadableDocument, highest_ended_id
 from spotrelay.core.rows import Removal, Rows
-from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.scaling import Load, Needed, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement import launching
@@ -81,15 +81,13 @@ class Gatherer:
         ports, service = self._ports, deployed.service
         known = rows.requests.get(desired.Source.LOAD)
         before = known or scaling.begun(deployed, rows)
+        load = Load()
         try:
-            load = ports.loads.observe(deployed, ports.clock.now())
-        except PortError as error:  # no reason not to replace what is lost
-            launching.note_failed(ports, "load_unknown", service, error)
-            load = Load()
-        now = ports.clock.now()
-        load = scaling.with_ongoing(load, rows.ongoing, now)
-        try:
-            decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), now)
+            needed = scaling.needed(wanted, before, rows, ports.clock.now())
+            load, decided = self._by_load(deployed, wanted, needed, before, rows)
+            if scaling.is_open(before, decided, load):
+                needed = replace(needed, silence=True)
+                load, decided = self._by_load(deployed, wanted, needed, before, rows)
         except ZoneInfoNotFoundError as error:
             remedy = "name a time zone that IANA's database has"
             self._reporting.held_back(service, "the number of replicas is kept", str(error), remedy)
@@ -155,6 +153,24 @@ class Gatherer:
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=highest_ended_id(self._ports.store, service))
         return seen
+
+    def _by_load(
+        self, deployed: ServiceSpec, wanted: Scaling, needed: Needed, before: desired.ScaleRequest, rows: Rows
+    ) -> tuple[Load, desired.ScaleRequest]:
+        """What is seen of the load, and the number that it asks for.
+
+        Raises:
+            zoneinfo.ZoneInfoNotFoundError: see `Scaling.bounds`.
+        """
+        ports = self._ports
+        try:
+            load = ports.loads.observe(deployed, needed, ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            launching.note_failed(ports, "load_unknown", deployed.service, error)
+            load = Load()
+        now = ports.clock.now()
+        load = scaling.with_ongoing(load, rows.ongoing, now)
+        return load, scaling.decide(wanted, before, load, scaling.serving_types(rows), now)
 
     def _observed(self, service: str, rows: Rows) -> Sequence[Instance]:
         """What EC2 shows: where it doesn't say, what it shows of the zones that answer.

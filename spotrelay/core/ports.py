@@ -31,7 +31,7 @@ from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, OngoingTotal
+from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -419,8 +419,11 @@ class Announcer(Protocol):
 class Loads(Protocol):
     """Whoever measures what a service has to do."""
 
-    def observe(self, spec: ServiceSpec, now: datetime) -> Load:
+    def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:
         """What `spec.scaling` goes by; what isn't measured, or not lately, is missing from it.
+
+        Of its requests what is `needed`. Without `Needed.silence` what is seen of them is a lower bound,
+        unless there were some in the last whole minute.
 
         Raises:
             PortError: nothing could be found out.

@@ -9,6 +9,9 @@ from typing import Any
 
 from spotrelay.core import schedules
 
+LOAD_KNOWN_S = 300
+"""What was measured longer ago, or told by replicas, is as good as unknown: it is no reason for fewer."""
+
 MAX_REPLICAS = 1000
 """Of a service: the targets of one Application Load Balancer (default quota)."""
 
@@ -150,12 +153,27 @@ class Load:
     """In the last minute that was measured, those that found no replica among them."""
     is_rate_partial: bool = False
     """Whether no whole minute was measured lately: then there are at least as many."""
+    is_silence_presumed: bool = False
+    """Whether it is partial only because nobody asked about minutes without requests (`Needed.silence`): no
+    sign that anything can't be measured."""
     metric: float | None = None
     """The value of `Scaling.metric`."""
     ongoing: float | None = None
     """Requests in progress or waiting, of all replicas that told theirs."""
     is_ongoing_partial: bool = False
     """Whether a replica that serves didn't tell: then there are at least as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What has to be known of a service's requests: CloudWatch charges each metric that it is asked for."""
+
+    routed: bool = True
+    """Those for which there was a replica."""
+    unserved: bool = True
+    """Those for which there was none."""
+    silence: bool = True
+    """Whether a minute without requests must be told from one that CloudWatch doesn't know (yet)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from datetime import datetime
 from math import ceil
 
 from spotrelay.core.desired import ScaleRequest
+from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.scaling import Load, OngoingTotal, Scaling
+from spotrelay.core.scaling import LOAD_KNOWN_S, Load, Needed, OngoingTotal, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving.observation import counted
@@ -21,9 +22,43 @@ from spotrelay.serving.observation import counted
 ROUNDING = 1e-9
 """A sum of hundreds of requests over 60 s comes out this much too high: no reason for one more replica."""
 
-ONGOING_KNOWN_S = 300
-"""What replicas told longer ago is as good as unknown, as it is of what the load balancer counts. They are
-asked once a minute."""
+SILENCE_MIN = 5
+"""At rest, CloudWatch is asked in every fifth minute whether it knows of a minute without requests:
+`spotrelay status` tells of a load that has been unknown for ten."""
+
+
+def needed(scaling: Scaling, before: ScaleRequest, rows: Rows, now: datetime) -> Needed:
+    """What has to be known of the requests. What is decided is the same as if all were known.
+
+    A request finds no replica only while none is registered. One that has served for as long as requests
+    count says that there were none of those; unless somebody else deregistered it meanwhile. A service that
+    went to sleep has no others.
+
+    That there were no requests is of interest where a replica could go, where more replicas wait for their
+    delay to be over, and where it is on record that the load isn't known. See `is_open`, too.
+
+    Raises:
+        zoneinfo.ZoneInfoNotFoundError: see `Scaling.bounds`.
+    """
+    if not scaling.counts_requests:
+        return Needed(routed=False, unserved=False, silence=False)
+    replicas = rows.replicas.values()
+    was_served = any(r.serves and now - r.since >= seconds(LOAD_KNOWN_S) for r in replicas)
+    is_asleep = before.replicas == 0 and not any(ReplicaState.READY in r.entered for r in replicas)
+    is_moving = before.rising_since is not None or before.unknown_since is not None
+    return Needed(
+        routed=not is_asleep,
+        unserved=not was_served,
+        silence=before.replicas > scaling.bounds(now).least or is_moving or now.minute % SILENCE_MIN == 0,
+    )
+
+
+def is_open(before: ScaleRequest, decided: ScaleRequest, load: Load) -> bool:
+    """Whether it is to be decided once more, with `Needed.silence`.
+
+    Requests of some minutes ago ask for more, and perhaps there have been none since.
+    """
+    return load.is_silence_presumed and decided != before
 
 
 def decide(
@@ -37,7 +72,9 @@ def decide(
         zoneinfo.ZoneInfoNotFoundError: see `Scaling.bounds`.
     """
     asked = [*_asked_for(scaling, load, serving)]
-    unknown_since = (before.unknown_since or now) if serving and None in asked else None
+    measured = replace(load, is_rate_partial=load.is_rate_partial and not load.is_silence_presumed)
+    is_unknown = serving and None in _asked_for(scaling, measured, serving)
+    unknown_since = (before.unknown_since or now) if is_unknown else None
     return replace(_decided(scaling, before, asked, now), unknown_since=unknown_since)
 
 
@@ -66,7 +103,7 @@ def _decided(
 
 def with_ongoing(load: Load, total: OngoingTotal | None, now: datetime) -> Load:
     """The load with the requests that the replicas told, unless that was too long ago."""
-    if total is None or now - total.at > seconds(ONGOING_KNOWN_S):
+    if total is None or now - total.at > seconds(LOAD_KNOWN_S):
         return load
     return replace(load, ongoing=total.requests, is_ongoing_partial=total.unknown > 0)
 
@@ -87,14 +124,17 @@ def serving_types(rows: Rows) -> list[str]:
 
 def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator[int | None]:
     """What each target asks for; None: its load isn't known."""
-    if scaling.target_qps_per_replica is not None:
-        rate = load.requests_per_s
-        yield None if rate is None else _by_rate(scaling, rate, serving, scaling.target_qps_per_replica)
+    if scaling.counts_requests:
+        rate, target = load.requests_per_s, scaling.target_qps_per_replica
+        if rate is None:
+            yield None
+        elif target is not None:
+            yield _by_rate(scaling, rate, serving, target)
+        else:
+            # What else is measured is of replicas: where there are none, requests must wake the first.
+            yield int(rate > 0)
         if load.is_rate_partial:
             yield None
-    elif scaling.counts_requests:
-        # What else is measured is measured of replicas: where there are none, requests must wake the first.
-        yield None if load.requests_per_s is None else int(load.requests_per_s > 0)
     if metric := scaling.metric:
         if metric.is_total or not serving:
             yield _divided(load.metric, metric.target) if metric.is_total else None

@@ -14,6 +14,9 @@ MOST_USD = 16.0
 """A month at rest with one service: 6 of them for a board of its own and the fleet's, 2 for alarms that don't
 repeat each other."""
 
+MOST_USD_FOR_LOAD = 0.6
+"""A month more, if its number of replicas follows its load by one signal."""
+
 
 @pytest.fixture(scope="module")
 def counts() -> cost.Counts:
@@ -36,3 +39,28 @@ def test_one_service_at_rest_costs_no_more_than_was_promised(counts: cost.Counts
     (said,) = re.findall(r"\*\*([0-9.]+) USD a month\*\* with one service at rest", readme)
     assert float(said) == round(one, 1)
     assert round(CONTROL_PLANE_USD_PER_HOUR * HOURS_OF_MONTH, 1) == round(one, 1), "as `spotrelay cost` says"
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        "requests each minute",
+        "no requests",
+        "no replica",
+        pytest.param("`ongoing`", marks=pytest.mark.xfail(strict=True, reason="two metrics, until issue 34")),
+    ],
+)
+def test_a_number_that_follows_the_load_costs_no_more_than_was_promised(
+    counts: cost.Counts, situation: str
+) -> None:
+    """Be there requests or none, replicas or none, and by the replicas' own account."""
+    totals = cost.total(cost.followed_rows(counts))
+    found = {one.situation.name: usd for one, usd in zip(counts.followed, totals, strict=True)}
+    assert found.pop(situation) <= MOST_USD_FOR_LOAD
+    assert len(found) == 3
+
+
+def test_while_there_are_requests_one_metric_a_minute_is_asked_for(counts: cost.Counts) -> None:
+    """Each costs 0.44 USD a month."""
+    (busy,) = (one for one in counts.followed if one.situation.requests)
+    assert busy.minute.asked == pytest.approx(1)

@@ -19,11 +19,21 @@ from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Load, MetricTarget, Ongoing, OngoingTarget, OngoingTotal, Scaling, Schedule
+from spotrelay.core.scaling import (
+    LOAD_KNOWN_S,
+    Load,
+    MetricTarget,
+    Needed,
+    Ongoing,
+    OngoingTarget,
+    OngoingTotal,
+    Scaling,
+    Schedule,
+)
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-from spotrelay.serving.scaling import ONGOING_KNOWN_S, decide, with_ongoing
+from spotrelay.serving.scaling import decide, with_ongoing
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -41,6 +51,7 @@ NOW = EPOCH + seconds(10_000)
 QPS = Scaling(min_replicas=1, max_replicas=10, target_qps_per_replica=2.0)
 ONGOING = OngoingTarget(target=8.0, metrics=("running", "waiting"))
 STREAMS = Scaling(min_replicas=1, max_replicas=10, ongoing=ONGOING)
+QUEUE = MetricTarget(namespace="N", name="M", target=8.0, is_total=True)
 TWO = ("g5.xlarge",) * 2
 
 
@@ -103,7 +114,10 @@ def test_since_when_the_load_is_unknown_is_kept() -> None:
     assert decide(QPS, found, Load(), ("g5.xlarge",), NOW + seconds(60)) == found
     assert decide(QPS, found, Load(10.0), ("g5.xlarge",), NOW).unknown_since is None
     assert decide(QPS, found, Load(), (), NOW).unknown_since is None
-    assert decide(QPS, held(5), Load(10.0, is_rate_partial=True), ("g5.xlarge",), NOW).unknown_since == NOW
+    part = Load(10.0, is_rate_partial=True)
+    assert decide(QPS, held(5), part, ("g5.xlarge",), NOW).unknown_since == NOW
+    presumed = replace(part, is_silence_presumed=True)
+    assert decide(QPS, held(5), presumed, ("g5.xlarge",), NOW).unknown_since is None
 
 
 def test_nothing_known_holds() -> None:
@@ -146,7 +160,7 @@ def test_it_never_leaves_its_bounds_and_never_falls_for_want_of_data(
 
 def test_several_targets_count_by_their_highest_number() -> None:
     """More by any that is known; fewer only by all of them."""
-    scaling = replace(QPS, metric=MetricTarget(namespace="N", name="M", target=8.0, is_total=True))
+    scaling = replace(QPS, metric=QUEUE)
     assert after(scaling, 3, Load(2.0, metric=40.0)) == 5
     assert after(scaling, 3, Load(12.0, metric=8.0)) == 6
     assert after(scaling, 3, Load(None, metric=40.0)) == 5
@@ -189,6 +203,9 @@ def test_a_part_of_a_minute_has_at_least_its_requests() -> None:
         QPS, 3, Load(40.0), serving=TWO
     )
     assert after(QPS, 3, Load(0.0, is_rate_partial=True), serving=TWO) == 3
+    by_queue = Scaling(min_replicas=0, max_replicas=10, metric=QUEUE)
+    assert after(by_queue, 3, Load(0.0, metric=0.0), serving=TWO) == 0
+    assert after(by_queue, 3, Load(0.0, is_rate_partial=True, metric=0.0), serving=TWO) == 3
 
 
 def test_who_does_not_tell_its_requests_has_at_least_none() -> None:
@@ -301,11 +318,36 @@ def test_more_load_brings_more_replicas_and_less_takes_them_away() -> None:
 
 
 def test_a_look_that_finds_nothing_new_writes_nothing() -> None:
-    """One question a tick, and no write."""
+    """One question a tick, and no write, be there no requests."""
     world, controller = scaled()
+    world.loads.loads["demo"] = Load(0.0)
+    pass_time(world, controller, QPS.downscale_delay_s)
+    settle(world, controller)
+    world.loads.loads["demo"] = Load(0.0, is_rate_partial=True, is_silence_presumed=True)
     world.calls.clear()
     controller.tick("demo")
     assert world.calls.count("loads.observe") == 1
+    assert "store.note_request" not in world.calls
+
+
+def test_what_may_be_over_asks_again_before_it_counts() -> None:
+    """Requests of some minutes ago would bring replicas at once, and there have been none since."""
+    world, controller = scaled(replace(QPS, min_replicas=3, upscale_delay_s=0))
+    old = Load(20.0, is_rate_partial=True, is_silence_presumed=True)
+    asked: list[Needed] = []
+
+    def observe(_: ServiceSpec, needed: Needed, __: datetime) -> None:
+        asked.append(needed)
+        world.loads.loads["demo"] = Load(0.0) if needed.silence else old
+
+    world.meddle("loads.observe", observe, times=None)
+    while world.clock.now().minute % 5 != 1:
+        world.clock.advance(1)
+    controller.tick("demo")
+    assert [needed.silence for needed in asked] == [False, True]
+    assert on_record(world) == 3
+    world.calls.clear()
+    controller.tick("demo")
     assert "store.note_request" not in world.calls
 
 
@@ -449,8 +491,8 @@ def test_where_nobody_can_ask_all_are_unknown(error: Exception) -> None:
     ("age_s", "unknown", "expected"),
     [
         (0, 0, Load(1.0, ongoing=9.0)),
-        (ONGOING_KNOWN_S, 2, Load(1.0, ongoing=9.0, is_ongoing_partial=True)),
-        (ONGOING_KNOWN_S + 1, 0, Load(1.0)),
+        (LOAD_KNOWN_S, 2, Load(1.0, ongoing=9.0, is_ongoing_partial=True)),
+        (LOAD_KNOWN_S + 1, 0, Load(1.0)),
     ],
 )
 def test_what_was_told_counts_for_a_while(age_s: float, unknown: int, expected: Load) -> None:

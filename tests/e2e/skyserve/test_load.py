@@ -25,7 +25,7 @@ MEASURED = 3
 """Requests at the low rate that are enough for a minute to have some."""
 
 SCALED_WITHIN_S = 2 * WITHIN_S
-"""What is known of the load is kept for 15 s, its delay is 10 s, and replicas come or go then."""
+"""What is known of the load is kept for 45 s, its delay is 10 s, and replicas come or go then."""
 
 pytestmark = pytest.mark.timeout(4 * SCALED_WITHIN_S)
 

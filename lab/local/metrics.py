@@ -81,6 +81,7 @@ class Metrics:
         self.more_periods = MORE_PERIODS
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
+        ministack.note_queue_calls()
         ministack.replace_alarm_evaluation(self.evaluate)
         ministack.accept_metric_math(metric_math.check_alarm)
         self._suppression = Suppression(ministack)
@@ -97,9 +98,10 @@ class Metrics:
     def publish(self) -> None:
         """Measure once, and evaluate the alarms."""
         with self._ministack.scope():
-            polled, now = self._ministack.polled_queues(), time.time()
+            polled, asked = self._ministack.polled_queues(), self._ministack.asked_queues()
+            now = time.time()
             for queue, values in self._ministack.queue_metrics().items():
-                if not self._is_measured(queue, values, queue in polled, now):
+                if not self._is_measured(queue, values, queue in polled, asked.get(queue, 0.0), now):
                     continue
                 for name, value in values.items():
                     unit = "Seconds" if "Age" in name else "Count"
@@ -110,11 +112,17 @@ class Metrics:
                 self.evaluate(alarm)
             self._suppression.pass_time(time.time())
 
-    def _is_measured(self, queue: str, values: Mapping[str, float], is_polled: bool, now: float) -> bool:
-        """Whether SQS tells anything of a queue: see `IDLE_S`. Who only looks into it isn't noticed here."""
+    def _is_measured(
+        self, queue: str, values: Mapping[str, float], is_polled: bool, asked_at: float, now: float
+    ) -> bool:
+        """Whether SQS tells anything of a queue: see `IDLE_S`.
+
+        It is in use if it has a message, or if anybody called it, whatever for.
+        """
         since, last = self._used.get(queue, (now, float("-inf")))
         is_idle = now - last > self._idle_s
-        if is_polled or any(value for name, value in values.items() if name.startswith("ApproximateNumber")):
+        has_any = any(value for name, value in values.items() if name.startswith("ApproximateNumber"))
+        if is_polled or has_any or asked_at > last:
             since = now - self._late_s if is_polled else now if is_idle else since
             self._used[queue] = since, now
             is_idle = False

@@ -11,7 +11,7 @@ from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import news
+from spotrelay.serving import mending, news
 from spotrelay.serving.observation import Observation
 
 
@@ -49,7 +49,7 @@ class Notifier:
             launching.note_failed(self._ports, "not_told", service, error)
 
     def appraise(self, spec: ServiceSpec, seen: Observation) -> None:
-        """Count what is known of the service's pools, and what its instances cost."""
+        """Count what is known of the service's pools, what its instances cost, and what is to be mended."""
         clock = self._ports.clock
         try:
             memory = self._ports.store.recall(spec.service, spec.region, clock.now())
@@ -58,6 +58,7 @@ class Notifier:
             return
         self._reporting.pools(spec, memory, clock.now())
         self._reporting.costs(spec.service, seen, memory)
+        self._reporting.to_mend(spec.service, mending.of_surveys(seen.rows, memory.survey, clock.now()))
 
     def _publish(self, service: str, notices: Sequence[Notice]) -> Collection[str]:
         """Send events; the IDs of those to be sent again."""

@@ -23,7 +23,7 @@ MORE_PERIODS = 2
 are some; in its guide's examples there are two."""
 
 IDLE_S, LATE_S = 6 * 3600.0, 900.0
-"""A queue that nobody used for six hours isn't measured, and then up to a quarter of an hour late: here
+"""A queue that nobody called for six hours isn't measured, and then up to a quarter of an hour late: here
 always so late. A new one counts as idle
 (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
 

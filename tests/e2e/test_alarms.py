@@ -37,7 +37,7 @@ def subscriber(deployed: Stand) -> str:
     ("metric", "service", "value", "alarm"),
     [
         (Metric.CRASH_LOOPING, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CRASH_LOOPING}"),
-        (Metric.SURVEY_REFUSED, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}SurveyRefused"),
+        (Metric.ACTION_REQUIRED, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}ActionRequired"),
         (Metric.LONGEST_FALLBACK_S, SERVICE, 7300, f"{alarms_prefix(SERVICE)}{Alarm.FALLBACK_TOO_LONG}"),
         (Metric.BETTER_ELSEWHERE, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}"),
         (Metric.LAUNCHES_BLOCKED, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CANNOT_LAUNCH}"),

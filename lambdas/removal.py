@@ -109,9 +109,9 @@ class ServiceEnd:
     def _out_of_time(self) -> str:
         return (
             "The control plane drains and terminates them. If they drain or shut down, delete this stack"
-            " again, which goes on waiting. If they just run, its alarms (HeldBack, CallsDenied) and the log"
-            f" of its reconcile function say why, and spotrelay retire {self.service} tells it once more that"
-            f" the service is gone. It leaves alone what isn't its own: take the tag {TAG_SERVICE} off."
+            " again, which goes on waiting. If they just run, its alarms (HeldBack, ActionRequired) and the"
+            f" log of its reconcile function say why, and spotrelay retire {self.service} tells it once more"
+            f" that the service is gone. It leaves alone what isn't its own: take the tag {TAG_SERVICE} off."
         )
 
 

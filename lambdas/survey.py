@@ -1,6 +1,6 @@
 """The slow path: asks every hour, and after each deployment, what EC2 offers to the services.
 
-Every hour it also writes down what they cost.
+Every hour it also writes down what they cost, and sees that the dead-letter queue is measured.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lambdas.wiring import clients, invocation, telemetry
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws import compose_survey
+from spotrelay.aws.dead_letters import MeasuredQueue
 from spotrelay.placement.surveying import Surveying
 
 if TYPE_CHECKING:
@@ -30,12 +31,19 @@ def ledger() -> Ledger:
     return compose_survey.ledger(os.environ, telemetry, clients)
 
 
+@cache
+def dead_letters() -> MeasuredQueue:
+    """Made at the first event."""
+    return compose_survey.dead_letters(os.environ, telemetry, clients)
+
+
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
     """Survey the service that the event is about, or all, and write their days.
 
-    What fails is raised: Lambda tries again. Both can be repeated.
+    What fails is raised: Lambda tries again. All of it can be repeated.
     """
     with invocation(context):
+        dead_letters().keep_in_use()
         try:
             surveying().on_event(event)
         finally:

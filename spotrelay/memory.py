@@ -592,14 +592,14 @@ class MemoryTicker:
 
 
 class MemoryDeadLetters:
-    """`ports.DeadLetters`: what was set aside, and why."""
+    """`ports.DeadLetters`: what was set aside, why, and where it came from."""
 
     def __init__(self) -> None:
-        self.letters: list[tuple[str, str]] = []
+        self.letters: list[tuple[str, str, str]] = []
 
-    def set_aside(self, body: str, why: str) -> None:
+    def set_aside(self, body: str, why: str, source: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
-        self.letters.append((body, why))
+        self.letters.append((body, why, source))
 
 
 class MemoryNotices:

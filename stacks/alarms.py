@@ -6,6 +6,8 @@ runbook, docs/operations.md, which has its name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
@@ -124,31 +126,17 @@ class Alarms(Construct):
             )
         )
 
-    def on_dead_letters(
-        self, id_: str, queue: sqs.Queue, meaning: str, *, put_there: Metric | None = None
-    ) -> None:
-        """Anything in a dead-letter queue; `put_there` counts what a function of ours puts there itself.
+    def on_dead_letters(self, id_: str, queue: sqs.Queue, meaning: str) -> None:
+        """Anything in a dead-letter queue.
 
-        Nobody else uses the queue, and SQS measures one that was idle for six hours up to a quarter of an
-        hour late. So what is missing means nothing: only a queue that is seen to be empty ends it.
+        SQS measures a queue for six hours after the last call to it, and up to a quarter of an hour late when
+        it is used again: the survey asks it for something every hour. Should that fail, what is missing means
+        nothing: only a queue that is seen to be empty ends it.
         """
-        metric: cloudwatch.IMetric = queue.metric_approximate_number_of_messages_visible(
-            period=MINUTE, statistic="Maximum"
-        )
-        if put_there:
-            metric = cloudwatch.MathExpression(
-                expression="waiting + put",
-                using_metrics={
-                    "waiting": metric,
-                    "put": ours(put_there, METRICS_NO_SERVICE, MINUTE, "Sum"),
-                },
-                period=MINUTE,
-                label="dead letters",
-            )
-        # EventBridge says in the attributes why it couldn't deliver.
+        metric = queue.metric_approximate_number_of_messages_visible(period=MINUTE, statistic="Maximum")
         command = (
             f"aws sqs receive-message --queue-url {queue.queue_url} --max-number-of-messages 10"
-            " --message-attribute-names All"
+            " --attribute-names All --message-attribute-names All"
         )
         text = f"{meaning} Read the queue, mend the cause, then redrive or purge it."
         self._add(id_, metric, 1, command, text, missing=cloudwatch.TreatMissingData.IGNORE)
@@ -162,14 +150,13 @@ class Alarms(Construct):
         self._add(id_, metric, longest.to_seconds(), command, meaning)
 
     def on_failures(self, id_: str, control: ControlFunction, *, of_minutes: int) -> None:
-        """A function that goes on failing as a whole, or isn't let run. A bad message is the queue's matter.
+        """A function that goes on failing as a whole. A bad message is the dead-letter queue's matter.
 
         What fails is done again by itself: it rings if there are failures in `of_minutes` of five.
         """
-        function = control.function
         self._add(
-            f"{id_}Errors",
-            function.metric_errors(period=MINUTE, statistic="Sum"),
+            id_,
+            control.function.metric_errors(period=MINUTE, statistic="Sum"),
             1,
             log_search(control.log_group, "ERROR", "timeout"),
             f"{control.name} fails or times out again and again. It is tried again by itself; its log has the"
@@ -177,79 +164,51 @@ class Alarms(Construct):
             periods=5,
             of_them=of_minutes,
         )
-        not_run: cloudwatch.IMetric = function.metric_throttles(period=MINUTE, statistic="Sum")
-        why = (
-            "the account's concurrency is used up. Ask for more of Lambda's quota Concurrent executions"
-            " (L-B99A9384): new accounts have 10."
-        )
-        if control.is_chained:
-            not_run = cloudwatch.MathExpression(
-                expression="throttles + dropped",
-                using_metrics={
-                    "throttles": not_run,
-                    "dropped": function.metric("RecursiveInvocationsDropped", period=MINUTE, statistic="Sum"),
-                },
+
+    def on_throttles(self, id_: str, controls: Sequence[ControlFunction]) -> None:
+        """Functions that Lambda doesn't let run. What it drops for a loop becomes a dead letter instead."""
+        throttles: dict[str, cloudwatch.IMetric] = {
+            control.name: control.function.metric_throttles(period=MINUTE, statistic="Sum")
+            for control in controls
+        }
+        self._add(
+            id_,
+            cloudwatch.MathExpression(
+                expression=" + ".join(throttles),
+                using_metrics=throttles,
                 period=MINUTE,
                 label="invocations that Lambda refused",
-            )
-            why += " Or Lambda took its own messages for a loop: its recursion setting must be Allow."
-        self._add(
-            f"{id_}Throttles",
-            not_run,
+            ),
             1,
             "aws lambda get-account-settings",
-            f"{control.name} was not let run: {why}",
+            f"{' or '.join(throttles)} was not let run: the account's concurrency is used up. Ask for more of"
+            " Lambda's quota Concurrent executions (L-B99A9384): new accounts have 10.",
         )
 
-    def on_metric(
-        self, id_: str, metric: Metric, command: str, meaning: str, *, period: Duration = MINUTE
-    ) -> None:
-        """Anything counted of what should never happen; `period` is how often it is looked for.
+    def on_metric(self, id_: str, metric: Metric, command: str, meaning: str, *, of_minutes: int = 1) -> None:
+        """Anything counted of what should never happen.
 
-        What is looked for once an hour rings until an hour has gone by without it.
+        It ends once `of_minutes` have gone by without: two, where each minute's tick counts what lasts, and
+        comes a second sooner or later.
         """
-        is_rare = period.to_seconds() > MINUTE.to_seconds()
-        counted = ours(metric, METRICS_NO_SERVICE, period, "Sum")
-        # Two of its periods, or the alarm would go off and on again within each.
-        self._add(id_, counted, 1, command, meaning, periods=2 if is_rare else 1, of_them=1)
+        counted = ours(metric, METRICS_NO_SERVICE, MINUTE, "Sum")
+        self._add(id_, counted, 1, command, meaning, periods=of_minutes, of_them=1)
 
-    def on_silence(
-        self,
-        id_: str,
-        control: ControlFunction,
-        meaning: str,
-        *,
-        period: Duration = MINUTE,
-        periods: int = 5,
-        must_succeed: bool = False,
-    ) -> None:
-        """A function that should run in every period and hasn't in so many: nobody else does its work.
-
-        With `must_succeed`, one that ran and failed hasn't run.
+    def on_silence(self, id_: str, control: ControlFunction, meaning: str) -> None:
+        """A function that should run every minute and hasn't for five: nobody else does its work.
 
         A function that doesn't run has no invocations, not zero of them. To call what is missing breaching
         would ring for every new alarm, since CloudWatch looks back to before it was made. To have too little
         data, instead, is how each alarm begins, and only one that had enough comes to lack it.
         """
-        metric: cloudwatch.IMetric = control.function.metric_invocations(period=period, statistic="Sum")
-        if must_succeed:
-            metric = cloudwatch.MathExpression(
-                expression="invocations - errors",
-                using_metrics={
-                    "invocations": metric,
-                    "errors": control.function.metric_errors(period=period, statistic="Sum"),
-                },
-                period=period,
-                label="surveys that succeeded",
-            )
         alarm = self._add(
             id_,
-            metric,
+            control.function.metric_invocations(period=MINUTE, statistic="Sum"),
             1,
             log_search(control.log_group),
             f"INSUFFICIENT_DATA: {control.name} doesn't run any more. {meaning}",
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            periods=periods,
+            periods=5,
             missing=cloudwatch.TreatMissingData.MISSING,
         )
         alarm.add_insufficient_data_action(actions.SnsAction(self.topic))

@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from spotrelay.core import mending
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
     DRILL_FUNCTION,
@@ -80,10 +81,9 @@ three times a warning. It is for functions that are throttled while they hold a 
 might come twice, which is harmless."""
 
 SIGNAL_BATCH = 10
-"""The most that SQS hands over without waiting for more. A pool that dries up warns many at once."""
-
-SIGNAL_CONCURRENCY = 5
-"""Batches at the same time. More would only meet EC2's request limits, which the whole account shares."""
+"""The most that SQS hands over without waiting for more. A pool that dries up warns many at once. Lambda
+begins with five batches, which is fifty warnings, and has more at work only while messages are left: nothing
+else need bound them."""
 
 SIGNAL_MEMORY_MIB = 1769
 """A whole processor: seldom called, it mostly starts cold, and spends that time on imports."""
@@ -95,15 +95,13 @@ TICK_BATCH = 1
 """One service at a time: none waits for another's."""
 
 TICK_CONCURRENCY = 5
-"""Services at the same time; each service's own lease keeps its ticks apart."""
+"""Services at the same time; each service's own lease keeps its ticks apart. Every minute brings a tick of
+each service, and a tick may wait half a minute for a replica that doesn't answer: unbounded, those of a fleet
+would take the account's whole concurrency, also from signals, and meet EC2's request limits."""
 
 LEAVE_VISIBILITY = TICK_TIMEOUT
 """The least that Lambda takes. A warned replica that didn't leave has no more than seconds left, and a tick
 that finds it takes it out, too."""
-
-LEAVE_CONCURRENCY = 3
-"""Beside the ticks, of which each may wait half a minute for a replica that doesn't answer. A leave asks no
-replica and launches nothing: it takes the time of a few calls to AWS."""
 
 TICK_MEMORY_MIB = 512
 """Called every minute, it stays warm; there is no hurry, and memory is what it is billed by."""
@@ -127,10 +125,6 @@ LATE_SIGNAL = Duration.seconds(SIGNAL_VISIBILITY.to_seconds() + SIGNAL_TIMEOUT.t
 """What a batch that failed once takes until it is done with. What fails again is told by other alarms, and
 SQS stops counting its age at the third attempt."""
 
-LATE_LEAVE = Duration.minutes(10)
-"""None that is taken up gets older: it is sent two minutes ahead at most, and if it fails it comes four
-times more, after a minute each."""
-
 LATE_TICK = Duration.minutes(45)
 """No tick that is taken up gets older: it is announced for 15 minutes ahead at most, and if it fails it comes
 four times more, after six minutes each. Older ones mean that ticks come faster than they are run."""
@@ -143,18 +137,25 @@ class ControlPlaneStack(Stack):
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
         self.template_options.metadata = settings.kept(OF_CONTROL_PLANE)
         table = self._table()
-        signals = FunctionQueue(
-            self, "Signals", function_timeout=SIGNAL_TIMEOUT, visibility=SIGNAL_VISIBILITY
-        )
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
+        # One for all, since each alarm costs: every message in it says where it came from. It is the ticks'
+        # own, so that what people said (an override, a removal) is still in it after an upgrade.
+        dead_letters = ticks.dead_letters
+        signals = FunctionQueue(
+            self,
+            "Signals",
+            function_timeout=SIGNAL_TIMEOUT,
+            visibility=SIGNAL_VISIBILITY,
+            dead_letters=dead_letters,
+        )
         leaves = FunctionQueue(
             self,
             "Leaves",
             function_timeout=TICK_TIMEOUT,
             visibility=LEAVE_VISIBILITY,
-            dead_letters=ticks.dead_letters,
+            dead_letters=dead_letters,
         )
-        undelivered = self._route_events(signals.queue, ticks.queue)
+        self._route_events(signals.queue, ticks.queue, dead_letters)
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
 
@@ -166,11 +167,8 @@ class ControlPlaneStack(Stack):
             table_arn=table.table_arn,
             tick_queue_arn=ticks.queue.queue_arn,
             leave_queue_arn=leaves.queue.queue_arn,
-            dead_letter_queue_arns={
-                Function.ON_SIGNAL: signals.dead_letters.queue_arn,
-                Function.RECONCILE: ticks.dead_letters.queue_arn,
-                Function.SURVEY: surveys_failed.queue_arn,
-            },
+            dead_letter_queue_arn=dead_letters.queue_arn,
+            surveys_failed_arn=surveys_failed.queue_arn,
             kms_key_arn=settings.kms_key_arn,
             template_conditions=settings.template_conditions,
         )
@@ -178,6 +176,7 @@ class ControlPlaneStack(Stack):
             Env.TABLE: table.table_name,
             Env.TICK_QUEUE_URL: ticks.queue.queue_url,
             Env.LEAVE_QUEUE_URL: leaves.queue.queue_url,
+            Env.DEAD_LETTER_QUEUE_URL: dead_letters.queue_url,
             Env.SERVICES_PATH: SERVICES_PATH,
             "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
             "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
@@ -190,7 +189,7 @@ class ControlPlaneStack(Stack):
             code=code,
             memory_mib=SIGNAL_MEMORY_MIB,
             timeout=SIGNAL_TIMEOUT,
-            environment={**environment, Env.DEAD_LETTER_QUEUE_URL: signals.dead_letters.queue_url},
+            environment=environment,
             place=place,
         )
         reconcile = ControlFunction(
@@ -200,7 +199,7 @@ class ControlPlaneStack(Stack):
             code=code,
             memory_mib=TICK_MEMORY_MIB,
             timeout=TICK_TIMEOUT,
-            environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
+            environment=environment,
             place=place,
             # Each tick announces the next, three seconds apart while anything changes. What bounds that: the
             # table's claim lets one message in for each time, and at rest there is none.
@@ -252,27 +251,21 @@ class ControlPlaneStack(Stack):
             # They compare it with their own table, so it must be there before them. And where it is another
             # control plane's, the deployment ends here, before there is a second controller.
             control.function.node.add_dependency(identity)
-        signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)
+        signals.feed(on_signal.function, batch_size=SIGNAL_BATCH)
         ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
-        leaves.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=LEAVE_CONCURRENCY)
+        # Beside the ticks. A leave asks no replica and launches nothing: a few calls to AWS, and it is done.
+        leaves.feed(reconcile.function, batch_size=TICK_BATCH)
 
-        self._schedule_surveys(survey.function, undelivered)
+        self._schedule_surveys(survey.function, dead_letters)
 
         alarms = Alarms(self, "Alarms", email=settings.alarm_email)
         alarms.on_dead_letters(
-            "SignalDeadLetters",
-            signals.dead_letters,
-            "A signal could not be handled.",
-            put_there=Metric.MESSAGES_MALFORMED,
+            "DeadLetters",
+            dead_letters,
+            "A message could not be handled, or EventBridge could not deliver an event. It says where it came"
+            " from: DeadLetterQueueSourceArn, RULE_ARN, or source and why.",
         )
-        alarms.on_dead_letters(
-            "TickDeadLetters",
-            ticks.dead_letters,
-            "A tick failed again and again.",
-            put_there=Metric.TICKS_MALFORMED,
-        )
-        alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
-        alarms.on_certificates(undelivered)
+        alarms.on_certificates(dead_letters)
         alarms.on_waiting(
             "LateSignals",
             signals.queue,
@@ -280,14 +273,6 @@ class ControlPlaneStack(Stack):
             on_signal,
             "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
             " own alarms say so; else its event source mapping may be disabled.",
-        )
-        alarms.on_waiting(
-            "LateLeaves",
-            leaves.queue,
-            LATE_LEAVE,
-            reconcile,
-            "Leaves wait: warned replicas may stay in rotation until EC2 ends them. If reconcile fails or is"
-            " throttled, its own alarms say so; else its event source mapping may be disabled.",
         )
         alarms.on_waiting(
             "LateTicks",
@@ -299,67 +284,32 @@ class ControlPlaneStack(Stack):
             " TICK_CONCURRENCY in stacks/control_plane.py.",
         )
         # A message that failed comes back after SIGNAL_VISIBILITY: what fails again then isn't healed by it.
-        alarms.on_failures("OnSignal", on_signal, of_minutes=2)
-        alarms.on_failures("Reconcile", reconcile, of_minutes=3)
+        alarms.on_failures("OnSignalErrors", on_signal, of_minutes=2)
+        alarms.on_failures("ReconcileErrors", reconcile, of_minutes=3)
+        alarms.on_throttles("Throttles", (on_signal, reconcile))
         alarms.on_silence(
             "ReconcileSilent",
             reconcile,
             "Lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
             " disabled? Enable it again, or deploy the control plane again.",
         )
-        # The survey has this one alarm for all that may keep it from running: launches go on without it.
-        alarms.on_silence(
-            "SurveySilent",
-            survey,
-            "Or ALARM: each of its runs failed. Prices, placement scores and new instance types aren't seen"
-            " any more; launches go on with the last ones. Is its schedule's rule disabled, or is it"
-            " throttled? Its log has the traceback.",
-            period=SURVEY_PERIOD,
-            periods=3,
-            must_succeed=True,
-        )
-        survey_log, tick_log = survey.log_group, reconcile.log_group
-        alarms.on_metric(
-            "SurveyRefused",
-            Metric.SURVEY_REFUSED,
-            log_search(survey_log, "survey_refused"),
-            "AWS refuses a question of a survey; launches go on without the answer. The survey log names it:"
-            " survey_refused. MaxConfigLimitExceeded is over within a day: change services less often.",
-            period=SURVEY_PERIOD,
-        )
-        alarms.on_metric(
-            "QuotasShort",
-            Metric.QUOTAS_SHORT,
-            log_search(survey_log, "quota_short"),
-            "A quota of the account is too small for a service's replicas. Spot and on-demand have one each,"
-            " and new accounts have 0 of what has an accelerator. The survey log names the service, the quota"
-            " and where to ask for how much: quota_short. So does spotrelay validate --account.",
-            period=SURVEY_PERIOD,
-        )
-        alarms.on_metric(
-            "ImagesGone",
-            Metric.IMAGES_GONE,
-            log_search(survey_log, "image_gone"),
-            "Nothing can be launched from a service's image any more: what is lost isn't replaced. Its owner"
-            " deregistered or disabled it, or shares it no more. The survey log names service, version and"
-            " image: image_gone. spotrelay update --image takes the newest of the service's SSM parameter.",
-            period=SURVEY_PERIOD,
-        )
         # Not among a service's own: what is held back may be that its stack, and all alarms in it, are gone.
         alarms.on_metric(
             "HeldBack",
             Metric.HELD_BACK,
-            log_search(tick_log, "held_back"),
+            log_search(reconcile.log_group, "held_back"),
             "The controller holds back what it would take away, because what it saw isn't credible. The log"
             " names it: held_back, with what, why and the command that lets it go on:"
             " spotrelay override NAME.",
         )
         alarms.on_metric(
-            "CallsDenied",
-            Metric.CALLS_DENIED,
-            log_search(tick_log, "denied"),
-            "AWS refuses calls that no repeat mends. The log names them: denied. Mend the permission or the"
-            " protection, and the controller goes on by itself.",
+            "ActionRequired",
+            Metric.ACTION_REQUIRED,
+            log_search(reconcile.log_group, *mending.WORDS),
+            "Something in the account is to be mended by a person: what serves goes on serving. The log names"
+            " it, its service and what to do: a call or a survey's question that AWS refuses, a quota that is"
+            " too small, an image that is gone, surveys that don't come, a warned replica that left late.",
+            of_minutes=2,
         )
         policies = operators.policies(
             self,
@@ -367,9 +317,7 @@ class ControlPlaneStack(Stack):
             log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
             drill_function_arn=drill.function.function_arn,
             widget_arn=widget.function.function_arn,
-            dead_letter_arns=[
-                queue.queue_arn for queue in (signals.dead_letters, ticks.dead_letters, undelivered)
-            ],
+            dead_letter_arn=dead_letters.queue_arn,
         )
         board = dashboard(
             self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]
@@ -378,10 +326,9 @@ class ControlPlaneStack(Stack):
         for name, value in {
             "TableName": table.table_name,
             "SignalQueueUrl": signals.queue.queue_url,
-            "SignalDeadLetterQueueUrl": signals.dead_letters.queue_url,
             "LeaveQueueUrl": leaves.queue.queue_url,
             "TickQueueUrl": ticks.queue.queue_url,
-            "TickDeadLetterQueueUrl": ticks.dead_letters.queue_url,
+            "DeadLetterQueueUrl": dead_letters.queue_url,
             "OnSignalFunction": on_signal.function.function_name,
             "ReconcileFunction": reconcile.function.function_name,
             "SurveyFunction": survey.function.function_name,
@@ -423,12 +370,8 @@ class ControlPlaneStack(Stack):
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
 
-    def _route_events(self, signals: sqs.Queue, ticks: sqs.Queue) -> sqs.Queue:
-        """Lead EC2's events and the tick to their queues; returns the queue of what can't be delivered."""
-        undelivered = dead_letter_queue(self, "Undelivered")
-        acknowledge(
-            undelivered, "AwsSolutions-SQS3", "It is itself a dead-letter queue: that of the rules' targets."
-        )
+    def _route_events(self, signals: sqs.Queue, ticks: sqs.Queue, undelivered: sqs.Queue) -> None:
+        """Lead EC2's events and the tick to their queues, and what can't be delivered to another."""
         for id_, pattern in EVENT_PATTERNS.items():
             rule = events.Rule(self, id_, event_pattern=pattern)
             rule.add_target(
@@ -442,7 +385,6 @@ class ControlPlaneStack(Stack):
         schedule.add_target(
             targets.SqsQueue(ticks, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
         )
-        return undelivered
 
     def _schedule_surveys(self, survey: lambda_.Function, undelivered: sqs.Queue) -> None:
         """Every hour, and at once for a service that was deployed. No queue: Lambda has one of its own."""

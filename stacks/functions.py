@@ -130,7 +130,6 @@ class ControlFunction(Construct):
         """
         super().__init__(scope, id_)
         self.name = name
-        self.is_chained = is_chained
         self.log_group, self.role = logged_role(self, f"SpotRelay {name}")
         give(self.role, partial(grants, name), place)
         self.function = function_of(

@@ -45,13 +45,13 @@ def policies(
     log_groups: Sequence[logs.ILogGroup],
     drill_function_arn: str,
     widget_arn: str,
-    dead_letter_arns: Sequence[str],
+    dead_letter_arn: str,
 ) -> Policies:
     """Both policies. A drill looks, too, at what it did."""
     of = Construct(scope, "Operators")
     place = Place.of(Stack.of(scope), table_arn)
     groups = [group.log_group_arn for group in log_groups]
-    operator = looking(place, groups, widget_arn, dead_letter_arns)
+    operator = looking(place, groups, widget_arn, dead_letter_arn)
     drill = drilling(place, drill_function_arn)
     made = Policies(
         iam.ManagedPolicy(
@@ -68,7 +68,7 @@ def policies(
         ),
     )
     as_nag = looking(
-        AS_CDK_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arns
+        AS_CDK_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn, dead_letter_arn
     )
     acknowledge_wildcards(made.operator, as_nag)
     acknowledge_wildcards(made.drill, (*as_nag, *drilling(AS_CDK_NAG_WRITES, "")))
@@ -76,7 +76,7 @@ def policies(
 
 
 def looking(
-    place: Place, log_groups: Sequence[str], widget_arn: str, dead_letter_arns: Sequence[str]
+    place: Place, log_groups: Sequence[str], widget_arn: str, dead_letter_arn: str
 ) -> tuple[Grant, ...]:
     """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores`, `logs` and `request` call,
     what CloudWatch's console calls to show our dashboards, and what alarms tell one to run.
@@ -120,9 +120,9 @@ def looking(
             (place.arn("cloudwatch", f"dashboard/{DASHBOARDS}*", region=""),),
         ),
         Grant(
-            "read what was set aside, as the alarms for that say",
+            "read what was set aside, as the alarm for that says",
             ("sqs:ReceiveMessage",),
-            tuple(dead_letter_arns),
+            (dead_letter_arn,),
         ),
         Grant(
             "see a dashboard's table of replicas, which CloudWatch asks for in the looker's name",

@@ -48,7 +48,8 @@ class Place:
     table_arn: str
     tick_queue_arn: str
     leave_queue_arn: str
-    dead_letter_queue_arns: Mapping[Function, str]
+    dead_letter_queue_arn: str
+    surveys_failed_arn: str
     kms_key_arn: str | None = None
     """The customer-managed key that encrypts the instances' disks, if there is one."""
     template_conditions: bool = True
@@ -65,7 +66,7 @@ class Place:
     @classmethod
     def without_own(cls, partition: str, region: str, account: str) -> Place:
         """Where the grants hold for what a service brings: none of them is about the control plane's own."""
-        return cls(partition, region, account, "", "", "", dict.fromkeys(Function, ""))
+        return cls(partition, region, account, "", "", "", "", "")
 
     @classmethod
     def of(cls, stack: Stack, table_arn: str = "") -> Place:
@@ -137,7 +138,16 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
                 ("sqs:SendMessage",),
                 (place.tick_queue_arn,),
             ),
-            _setting_aside(function, place),
+            Grant(
+                "keep a survey that failed for good",
+                ("sqs:SendMessage",),
+                (place.surveys_failed_arn,),
+            ),
+            Grant(
+                "keep the dead-letter queue in use, so that SQS measures it and its alarm is in time",
+                ("sqs:GetQueueAttributes",),
+                (place.dead_letter_queue_arn,),
+            ),
         )
     if function is Function.WIDGET:
         return (
@@ -155,7 +165,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
                 in_partitions(Partition.SERVICE, Partition.HISTORY, Partition.COOLDOWNS, Partition.SURVEY),
             ),
         )
-    common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
+    common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(place))
     match function:
         case Function.ON_SIGNAL:
             return (*common, *_resuming(place))
@@ -326,11 +336,11 @@ def service_names(place: Place) -> Grant:
     )
 
 
-def _setting_aside(function: Function, place: Place) -> Grant:
+def _setting_aside(place: Place) -> Grant:
     return Grant(
         "set a message aside at once that no retry would mend, and say why",
         ("sqs:SendMessage",),
-        (place.dead_letter_queue_arns[function],),
+        (place.dead_letter_queue_arn,),
     )
 
 

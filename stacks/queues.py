@@ -48,7 +48,7 @@ class FunctionQueue(Construct):
     ) -> None:
         """`visibility`: when a message comes back, if that is other than AWS advises.
 
-        `dead_letters` is for a function that has another queue; None: one of its own.
+        `dead_letters` is another queue's; None: one of its own, for others to use, too.
         """
         super().__init__(scope, id_)
         advised = Duration.seconds(VISIBILITY_FACTOR * int(function_timeout.to_seconds()))
@@ -65,8 +65,16 @@ class FunctionQueue(Construct):
             ),
         )
 
-    def feed(self, function: lambda_.Function, *, batch_size: int, max_concurrency: int) -> None:
-        """Have `function` called at once with what is there; it answers with the messages that failed."""
+    def feed(
+        self, function: lambda_.Function, *, batch_size: int, max_concurrency: int | None = None
+    ) -> None:
+        """Have `function` called at once with what is there; it answers with the messages that failed.
+
+        `max_concurrency`: so many batches at the same time. Without it Lambda begins with five, and adds more
+        only while messages are left; where there is little to do, it also asks the queue less often, which is
+        what a queue at rest costs.
+        https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+        """
         function.add_event_source(
             sources.SqsEventSource(
                 self.queue,

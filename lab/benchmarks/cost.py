@@ -95,8 +95,9 @@ PRICES = {
     "write": Price(0.625, "million write units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
 }
 
-POLLERS, POLL_S = 5, 20.0
-"""Lambda asks each queue with five requests at a time, each of which waits up to 20 s for a message
+POLLERS, BOUND_POLLERS, POLL_S = 2, 5, 20.0
+"""Lambda asks a queue at rest with as few as two requests at a time, says its guide, and with five where a
+maximum concurrency is set. Each waits up to 20 s for a message
 (https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html)."""
 
 CALL_S, INVOCATION_S = 0.015, 0.03
@@ -331,11 +332,17 @@ class DeployedService:
             dict.fromkeys(pools, 0.456789),
             dict.fromkeys(zones, 7),
         )
-        surveying = Surveying(
-            self._services, _Found(found), self._store, MemoryTicker(), self._telemetry, self._clock
-        )
         prices = _SpotPrices({pool: [(self._clock.now(), 0.456789)] for pool in pools})
         ledger = Ledger(self._services, self._store, self._days, prices, self._telemetry, self._clock)
+        surveying = Surveying(
+            self._services,
+            _Found(found),
+            self._store,
+            MemoryTicker(),
+            self._telemetry,
+            self._clock,
+            ledger.written_until,
+        )
 
         def survey() -> None:
             surveying.survey([SERVICE])
@@ -426,7 +433,7 @@ class _Found:
         """See `ports.Surveyor`."""
         return {version: Image("ami-0123456789abcdef0", self.survey_.at) for version in versions}
 
-    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:  # noqa: ARG002
+    def announced(self) -> Mapping[str, str]:
         """See `ports.Surveyor`."""
         return {}
 
@@ -506,7 +513,8 @@ class Counts:
     """Of a service: the control plane has none."""
     dashboards: int
     service_dashboards: int
-    queues: int
+    pollers: int
+    """Requests with which Lambda asks the queues, all the time."""
     followed: Sequence[Followed]
 
 
@@ -542,7 +550,7 @@ def counted() -> Counts:
         composites=service["AWS::CloudWatch::CompositeAlarm"],
         dashboards=control_plane["AWS::CloudWatch::Dashboard"],
         service_dashboards=service["AWS::CloudWatch::Dashboard"],
-        queues=control_plane["AWS::Lambda::EventSourceMapping"],
+        pollers=control_plane[QUEUE_POLLERS],
         followed=[_followed(situation) for situation in situations(REPLICAS)],
     )
 
@@ -582,12 +590,12 @@ def _quiet_aws() -> Iterator[Clients]:
         yield Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
 
 
-ALARM_METRICS = "metrics of alarms"
+ALARM_METRICS, QUEUE_POLLERS = "metrics of alarms", "pollers of queues"
 """Counted beside the types of resources."""
 
 
 def _templates() -> tuple[Counter[str], Counter[str]]:
-    """How many resources of each type the control plane's stack has, and a service's; and `ALARM_METRICS`."""
+    """How many resources of each type the control plane's stack has, and a service's; and what they make."""
     import aws_cdk as cdk
 
     with tempfile.TemporaryDirectory() as directory:
@@ -605,6 +613,8 @@ def _types(assembly: Path, stack: str) -> Counter[str]:
         if resource["Type"] == "AWS::CloudWatch::Alarm":
             queries = resource["Properties"].get("Metrics", [{"MetricStat": {}}])
             found[ALARM_METRICS] += sum("MetricStat" in query for query in queries)
+        if resource["Type"] == "AWS::Lambda::EventSourceMapping":
+            found[QUEUE_POLLERS] += BOUND_POLLERS if "ScalingConfig" in resource["Properties"] else POLLERS
     return found
 
 
@@ -630,7 +640,7 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
         owned = [fixed + per_service * services for services in FLEETS]
         return [PRICES[price].usd * number for number in (*owned, interrupted)]
 
-    polls = counts.queues * POLLERS * HOURS_OF_MONTH * 3600 / POLL_S
+    polls = counts.pollers * HOURS_OF_MONTH * 3600 / POLL_S
     rest = counts.minute.minus(counts.schedule)
     lambda_usd = [
         a + b for a, b in zip(used("invocations", 1e6, "invocation"), used("gb_s", 1e6, "gb_s"), strict=True)
@@ -645,7 +655,7 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
          each("composite", 0, counts.composites)),
         ("Metrics", f"{counts.metrics_at_rest} each; {counts.metrics_of_interruptions} more in an hour with"
          " an interruption", each("metric", 0, counts.metrics_at_rest, counts.metrics_of_interruptions)),
-        ("SQS: Lambda asks the queues", f"{polls / 1e6:.2f} million requests", [
+        ("SQS: Lambda asks the queues", f"{counts.pollers} pollers, {polls / 1e6:.2f} million requests", [
             *[polls / 1e6 * PRICES["sqs"].usd] * len(FLEETS), 0]),
         ("SQS: messages", f"{rest.sqs:.1f} requests per minute and service", used("sqs", 1e6, "sqs")),
         ("Lambda", f"{rest.invocations:.1f} invocations per minute and service, one for all, one"

@@ -22,7 +22,7 @@ MORE_PERIODS = 2
 are some; in its guide's examples there are two."""
 
 IDLE_S, LATE_S = 6 * 3600.0, 900.0
-"""A queue that nobody used for six hours isn't measured, and then up to a quarter of an hour late: here
+"""A queue that nobody called for six hours isn't measured, and then up to a quarter of an hour late: here
 always so late. A new one counts as idle
 (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
 
@@ -82,6 +82,7 @@ class Metrics:
         self.more_periods = MORE_PERIODS
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
+        ministack.note_queue_calls()
         ministack.replace_alarm_evaluation(self.evaluate)
         ministack.accept_metric_math(metric_math.check_alarm)
         ministack.refuse_names_of_the_other_kind()
@@ -96,9 +97,10 @@ class Metrics:
     def publish(self) -> None:
         """Measure once, and evaluate the alarms."""
         with self._ministack.scope():
-            polled, now = self._ministack.polled_queues(), time.time()
+            polled, asked = self._ministack.polled_queues(), self._ministack.asked_queues()
+            now = time.time()
             for queue, values in self._ministack.queue_metrics().items():
-                if not self._is_measured(queue, values, queue in polled, now):
+                if not self._is_measured(queue, values, queue in polled, asked.get(queue, 0.0), now):
                     continue
                 for name, value in values.items():
                     unit = "Seconds" if "Age" in name else "Count"
@@ -108,11 +110,17 @@ class Metrics:
             for alarm in self._ministack.alarms():
                 self.evaluate(alarm)
 
-    def _is_measured(self, queue: str, values: Mapping[str, float], is_polled: bool, now: float) -> bool:
-        """Whether SQS tells anything of a queue: see `IDLE_S`. Who only looks into it isn't noticed here."""
+    def _is_measured(
+        self, queue: str, values: Mapping[str, float], is_polled: bool, asked_at: float, now: float
+    ) -> bool:
+        """Whether SQS tells anything of a queue: see `IDLE_S`.
+
+        It is in use if it has a message, or if anybody called it, whatever for.
+        """
         since, last = self._used.get(queue, (now, float("-inf")))
         is_idle = now - last > self._idle_s
-        if is_polled or any(value for name, value in values.items() if name.startswith("ApproximateNumber")):
+        has_any = any(value for name, value in values.items() if name.startswith("ApproximateNumber"))
+        if is_polled or has_any or asked_at > last:
             since = now - self._late_s if is_polled else now if is_idle else since
             self._used[queue] = since, now
             is_idle = False

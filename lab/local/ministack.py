@@ -11,7 +11,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
 - `lambda_svc._recursive_loop_drop`, `_invoke` and `_xray_trace_id_for_invocation`, `sqs.handle_request` and
   `_build_send_sys_attrs`: MiniStack counts only direct invocations, and no chain that goes through a queue;
-- `sqs._HANDLERS`, SQS's actions, which lack those of a redrive;
+- `sqs._HANDLERS`, SQS's actions, which lack those of a redrive, and `sqs._dispatch`, which each call passes;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes, and
   `lambda_svc._emit_lambda_logs`, which writes them as Lambda did years ago; `_compile_filter_pattern`;
@@ -104,6 +104,7 @@ class MiniStack:
         self._knows_math = False
         self._is_strict = False
         self._chains: Counter[str] = Counter()
+        self._asked_queues: dict[str, float] = {}
         # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
         os.environ.pop("LOG_LEVEL", None)
         self._core = {
@@ -609,6 +610,22 @@ class MiniStack:
                     "ApproximateAgeOfOldestMessage": now - min(sent, default=now),
                 }
             return found
+
+    def note_queue_calls(self) -> None:
+        """Remember when each queue was last called, whatever for: SQS measures it for hours after that."""
+        queues: Any = self._services["sqs"]
+        dispatch = queues._dispatch
+
+        async def noted(action: str, request: JsonObject, url: str) -> Any:
+            if url:
+                self._asked_queues[url.rstrip("/").rpartition("/")[2]] = time.time()
+            return await dispatch(action, request, url)
+
+        queues._dispatch = noted
+
+    def asked_queues(self) -> dict[str, float]:
+        """By queue that anybody called: when it was last."""
+        return dict(self._asked_queues)
 
     def polled_queues(self) -> set[str]:
         """The names of the queues that functions are fed from: they are never idle."""

@@ -451,9 +451,9 @@ class ReplayNotices:
 class ReplayDeadLetters:
     """`ports.DeadLetters`: there are none."""
 
-    def set_aside(self, body: str, why: str) -> None:
+    def set_aside(self, body: str, why: str, source: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
-        raise ReplayError(f"{why}: {body}")
+        raise ReplayError(f"{source}: {why}: {body}")
 
 
 class ReplayError(RuntimeError):

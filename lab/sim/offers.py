@@ -8,6 +8,7 @@ from random import Random
 
 from lab.sim.gate import at
 from spotrelay.core.instances import Refusal, RefusalKind
+from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption, Scope, Survey, quota_of
 from spotrelay.core.ports import LaunchRequest
 from spotrelay.core.requirements import Requirements
@@ -119,6 +120,8 @@ class SimOffers:
                 pools += [CapacityPool(spec.region, OTHER_ZONE, type_) for type_ in types]
             if self.random.random() < (0.15 if self.fallen is None else 0.05):
                 requirements = Requirements(instance_types=("g4dn.xlarge",))
+        # Where EC2 hides a pool, AWS has refused a question, too.
+        refused = Finding(FindingKind.SURVEY_REFUSED, "on-demand prices")
         return Survey(
             spec.service,
             requirements,
@@ -127,6 +130,7 @@ class SimOffers:
             {t: ON_DEMAND_PRICES[t] for t in types if self._is_known(0.95)},
             {pool: self.price(pool) for pool in pools if self._is_known(0.9)},
             {zone: self._score(zone) for zone in zones if self._is_known(known)},
+            findings=(refused,) if len(pools) < len(spec.pools) else (),
         )
 
     def change_prices(self, dear: Collection[CapacityPool] = ()) -> None:

@@ -342,9 +342,9 @@ class SimDeadLetters:
     gate: CallGate
     letters: list[str] = field(default_factory=list)
 
-    def set_aside(self, body: str, why: str) -> None:
+    def set_aside(self, body: str, why: str, source: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
-        self.gate(Call.SET_ASIDE, (why, body), lambda: self.letters.append(body))
+        self.gate(Call.SET_ASIDE, (why, body, source), lambda: self.letters.append(body))
 
 
 @dataclass(slots=True)

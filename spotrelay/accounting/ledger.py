@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,15 @@ class Ledger:
                 failed[service] = repr(error)
         if failed:
             raise NotAccountedError("; ".join(f"{service}: {why}" for service, why in failed.items()))
+
+    def written_until(self, service: str) -> datetime | None:
+        """The time up to which the service's days are told; None if there is none of today or yesterday.
+
+        Raises:
+            PortError: nobody can say.
+        """
+        kept = (self.days.get(service, day) for day in reversed(days.open_days(self.clock.now())))
+        return next((day.until for day in kept if day), None)
 
     def _write(self, spec: ServiceSpec) -> None:
         service, now = spec.service, self.clock.now()

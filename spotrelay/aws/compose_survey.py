@@ -8,6 +8,7 @@ from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.compose import SystemClock, setting
 from spotrelay.aws.days import DynamoDays
+from spotrelay.aws.dead_letters import MeasuredQueue
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
@@ -34,6 +35,7 @@ def surveying(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | N
         announcer=SqsAnnouncer(clients, setting(env, Env.TICK_QUEUE_URL)),
         telemetry=telemetry,
         clock=SystemClock(),
+        written_until=ledger(env, telemetry, clients).written_until,
     )
 
 
@@ -54,3 +56,14 @@ def ledger(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
         telemetry=telemetry,
         clock=SystemClock(),
     )
+
+
+def dead_letters(
+    env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None
+) -> MeasuredQueue:
+    """The dead-letter queue that the environment names; as `surveying`.
+
+    Raises:
+        MissingSettingError: the environment lacks a setting.
+    """
+    return MeasuredQueue(clients or Clients(), setting(env, Env.DEAD_LETTER_QUEUE_URL), telemetry)

@@ -17,6 +17,7 @@ from boto3.dynamodb.conditions import Attr
 from spotrelay.aws import items
 from spotrelay.aws.kept import Kept
 from spotrelay.aws.table import ABSENT, Key, Put, Table, Values
+from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.names import Partition
 from spotrelay.core.pools import (
     CapacityPool,
@@ -198,6 +199,8 @@ def survey_item(survey: Survey) -> dict[str, Any]:
                     for version, image in survey.images.items()
                 ],
                 "earlier": [[items.to_text(one.at), dict(one.scores)] for one in survey.earlier],
+                "findings": [[finding.kind.value, finding.words] for finding in survey.findings],
+                "accounted_at": survey.accounted_at and items.to_text(survey.accounted_at),
             }
         ),
     }
@@ -220,6 +223,8 @@ def survey_of(item: Values) -> Survey:
             version: Image(id_, made_at and items.to_time(made_at))
             for version, id_, made_at in found.get("images", ())
         },
+        tuple(Finding(FindingKind(finding), words) for finding, words in found.get("findings", ())),
+        items.to_time(accounted_at) if (accounted_at := found.get("accounted_at")) else None,
     )
 
 

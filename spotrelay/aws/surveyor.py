@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import TypeVar
 
 from spotrelay.aws import announcements, images
 from spotrelay.aws.clients import Clients
@@ -14,15 +12,15 @@ from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import Scores
+from spotrelay.core.asking import Asking
 from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.mending import FindingKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Image, Survey
-from spotrelay.core.ports import Denied, PortError, Telemetry
+from spotrelay.core.ports import Telemetry
 from spotrelay.core.quotas import Quota, shortages
 from spotrelay.core.requirements import Requirements, find
 from spotrelay.core.spec import ServiceSpec
-
-T = TypeVar("T")
 
 
 class AwsSurveyor:
@@ -44,7 +42,7 @@ class AwsSurveyor:
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
-        wanted = spec.asked
+        wanted, asking = spec.asked, Asking(spec.service, self._telemetry)
         eligible = [
             (type_, choice)
             for choice in wanted.within(spec.region).choices
@@ -52,11 +50,11 @@ class AwsSurveyor:
         ]
         pools = self._pools(spec, eligible)
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
-        self._look_at_quotas(spec, [type_ for type_, _ in eligible if type_.name in types])
+        self._look_at_quotas(spec, asking, [type_ for type_, _ in eligible if type_.name in types])
         is_spot = spec.use_spot and bool(pools)
-        on_demand_prices = self._on_demand_prices(spec, types)
-        spot_prices = self._spot_prices(spec, pools, types, now) if is_spot else {}
-        scores, elsewhere = self._all_scores(spec, wanted, types) if is_spot else ({}, {})
+        on_demand_prices = self._on_demand_prices(spec, asking, types)
+        spot_prices = self._spot_prices(spec, asking, pools, types, now) if is_spot else {}
+        scores, elsewhere = self._all_scores(spec, asking, types) if is_spot else ({}, {})
         return Survey(
             service=spec.service,
             asked=wanted,
@@ -66,22 +64,18 @@ class AwsSurveyor:
             spot_prices=spot_prices,
             scores=scores,
             elsewhere=elsewhere,
+            findings=tuple(asking.findings),
         )
 
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
         """See `ports.Surveyor.images`."""
+        ids = images.of_versions(self._clients, spec.launch_template_id, versions)
+        made = images.made_at(self._clients, set(ids.values()))
+        return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
 
-        def ask() -> Mapping[int, Image]:
-            ids = images.of_versions(self._clients, spec.launch_template_id, versions)
-            made = images.made_at(self._clients, set(ids.values()))
-            return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
-
-        return self._asked(spec, "images", ask) or {}
-
-    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+    def announced(self) -> Mapping[str, str]:
         """See `ports.Surveyor.announced`."""
-        ask = partial(announcements.announced, self._clients)
-        return self._asked(spec, "announced events", ask) or {}
+        return announcements.announced(self._clients)
 
     def _pools(
         self, spec: ServiceSpec, eligible: Sequence[tuple[InstanceType, Requirements]]
@@ -99,15 +93,15 @@ class AwsSurveyor:
         # Two alternatives may have the same pool.
         return tuple(dict.fromkeys(pools))
 
-    def _look_at_quotas(self, spec: ServiceSpec, types: Collection[InstanceType]) -> None:
+    def _look_at_quotas(self, spec: ServiceSpec, asking: Asking, types: Collection[InstanceType]) -> None:
         """For people: who deploys into a new account learns here that nothing can be launched, and why."""
 
         def ask() -> None:
             for short in shortages(spec, {type_.name: type_.vcpus for type_ in types}, self._vcpus_of):
                 self._telemetry.count(Metric.QUOTAS_SHORT)
-                self._telemetry.record(
-                    "quota_short",
-                    service=spec.service,
+                asking.found(
+                    FindingKind.QUOTA_SHORT,
+                    f"{short.option}: {short}; {short.remedy(spec.region)}",
                     purchase_option=str(short.option),
                     quota=str(short.quota),
                     vcpus=short.vcpus,
@@ -116,9 +110,11 @@ class AwsSurveyor:
                 )
 
         if types:
-            self._asked(spec, "quotas", ask)
+            asking.ask("quotas", ask)
 
-    def _on_demand_prices(self, spec: ServiceSpec, types: Collection[str]) -> Mapping[str, float]:
+    def _on_demand_prices(
+        self, spec: ServiceSpec, asking: Asking, types: Collection[str]
+    ) -> Mapping[str, float]:
         found: dict[str, float] = {}
 
         def ask() -> None:
@@ -128,21 +124,27 @@ class AwsSurveyor:
                     found[type_] = price
 
         # What was found before a refusal is found.
-        self._asked(spec, "on-demand prices", ask)
+        asking.ask("on-demand prices", ask)
         if missing := [type_ for type_ in types if type_ not in found]:
             self._telemetry.record("prices_missing", service=spec.service, types=missing)
         return found
 
     def _spot_prices(
-        self, spec: ServiceSpec, pools: Collection[CapacityPool], types: Collection[str], now: datetime
+        self,
+        spec: ServiceSpec,
+        asking: Asking,
+        pools: Collection[CapacityPool],
+        types: Collection[str],
+        now: datetime,
     ) -> Mapping[CapacityPool, float]:
-        prices = self._asked(spec, "Spot prices", lambda: self._prices.spot(spec.region, types, now)) or {}
+        prices = asking.ask("Spot prices", lambda: self._prices.spot(spec.region, types, now)) or {}
         return {pool: prices[pool] for pool in pools if pool in prices}
 
     def _all_scores(
-        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str]
+        self, spec: ServiceSpec, asking: Asking, types: Collection[str]
     ) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Of the service's zones, and of where it might be besides: other zones and regions."""
+        wanted = spec.asked
         if len(types) < LEAST_TYPES:
             self._telemetry.record(
                 "scores_not_asked",
@@ -150,44 +152,29 @@ class AwsSurveyor:
                 why=f"{len(types)} instance types: with fewer than {LEAST_TYPES} every score is low",
             )
             return {}, {}
-        regions = self._region_scores(spec, wanted, types) if len(wanted.regions) > 1 else {}
+        regions = self._region_scores(asking, wanted, types) if len(wanted.regions) > 1 else {}
 
         def ask() -> Mapping[str, int]:
             names = {id_: name for name, id_ in self._offers.zone_ids().items()}
             scores = self._scores.by_zone(spec.region, types)
             return {names[id_]: score for id_, score in scores.items() if id_ in names}
 
-        scores = self._asked(spec, "zone scores", ask)
+        scores = asking.ask("zone scores", ask)
         zones = _zones(spec, wanted)
         found = {zone: scores[zone] for zone in zones if zone in scores} if scores else {}
         if scores is not None and not found:
-            self._unanswered(spec, "zone scores", "EC2 gave no score for any zone of the service")
+            asking.unanswered("zone scores", "EC2 gave no score for any zone of the service")
         others = {zone: score for zone, score in (scores or {}).items() if zone not in spec.subnets.values()}
         return found, {**others, **regions}
 
     def _region_scores(
-        self, spec: ServiceSpec, wanted: Requirements, types: Collection[str]
+        self, asking: Asking, wanted: Requirements, types: Collection[str]
     ) -> Mapping[str, int]:
         """For people: a service runs in one region, and this tells where else it might."""
-        scores = self._asked(spec, "region scores", lambda: self._scores.by_region(wanted.regions, types))
+        scores = asking.ask("region scores", lambda: self._scores.by_region(wanted.regions, types))
         if scores:
-            self._telemetry.record("region_scores", service=spec.service, scores=dict(scores))
+            self._telemetry.record("region_scores", service=asking.service, scores=dict(scores))
         return scores or {}
-
-    def _asked(self, spec: ServiceSpec, what: str, ask: Callable[[], T]) -> T | None:
-        """The answer; None where AWS refuses one or gives none, which is counted and on record."""
-        try:
-            return ask()
-        except Denied as error:
-            self._telemetry.count(Metric.SURVEY_REFUSED)
-            self._telemetry.record("survey_refused", service=spec.service, asked_for=what, error=str(error))
-        except PortError as error:
-            self._unanswered(spec, what, repr(error))
-        return None
-
-    def _unanswered(self, spec: ServiceSpec, what: str, error: str) -> None:
-        self._telemetry.count(Metric.SURVEY_UNANSWERED)
-        self._telemetry.record("survey_unanswered", service=spec.service, asked_for=what, error=error)
 
 
 def _zones(spec: ServiceSpec, wanted: Requirements) -> list[str]:

@@ -53,7 +53,7 @@ class Intake:
         try:
             tick = parse_tick(body)
         except MalformedTickError as error:
-            self._set_aside(body, error, Metric.TICKS_MALFORMED)
+            self._set_aside(body, error, "ticks", Metric.TICKS_MALFORMED)
             return
         if tick.service is None:
             self.controller.tick_all()
@@ -81,7 +81,7 @@ class Intake:
             signal = parse(json.loads(body))
         # ValueError: no JSON, or a number of thousands of digits. RecursionError: as deep as Python's stack.
         except (ValueError, RecursionError) as error:
-            self._set_aside(body, error, Metric.MESSAGES_MALFORMED)
+            self._set_aside(body, error, "signals", Metric.MESSAGES_MALFORMED)
             return None
         if isinstance(signal, Ignored):
             self.telemetry.count(Metric.SIGNALS_IGNORED)
@@ -89,9 +89,9 @@ class Intake:
             return None
         return signal
 
-    def _set_aside(self, body: str, error: Exception, counted: Metric) -> None:
+    def _set_aside(self, body: str, error: Exception, source: str, counted: Metric) -> None:
         # It may quote what SQS refuses, such as a NUL: `repr` escapes that.
         why = repr(error)[:1000]
         self.telemetry.count(counted)
         self.telemetry.record("malformed_message", error=why, body=body[:1000])
-        self.dead_letters.set_aside(body, why)
+        self.dead_letters.set_aside(body, why, source)

@@ -13,7 +13,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
 from spotrelay.placement.surveying import better_elsewhere
-from spotrelay.serving import incidents, news
+from spotrelay.serving import incidents, mending, news
 from spotrelay.serving.observation import Observation
 
 
@@ -51,7 +51,10 @@ class Notifier:
             launching.note_failed(self._ports, "not_told", service, error)
 
     def appraise(self, spec: ServiceSpec, seen: Observation) -> PoolMemory | None:
-        """Count what is known of the service's pools, and what its instances cost; None: it can't be read."""
+        """Count what is known of the service's pools, what its instances cost, and what is to be mended.
+
+        None: it can't be read.
+        """
         clock = self._ports.clock
         try:
             memory = self._ports.store.recall(spec.service, spec.region, clock.now())
@@ -60,6 +63,7 @@ class Notifier:
             return None
         self._reporting.pools(spec, memory, clock.now())
         self._reporting.costs(spec.service, seen, memory)
+        self._reporting.to_mend(spec.service, mending.of_surveys(seen.rows, memory.survey, clock.now()))
         return memory
 
     def alarm(self, spec: ServiceSpec, rows: Rows, memory: PoolMemory | None) -> None:

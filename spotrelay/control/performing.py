@@ -333,17 +333,17 @@ class Performer:
                 launching.note_lost(self._ports, spec.service, error)
 
     def _stop(self, service: str, instance_ids: Sequence[str]) -> None:
-        for instance_id, why in self._ports.fleet.stop(instance_ids).items():
-            self._ports.telemetry.count(Metric.CALLS_DENIED)
-            self._ports.telemetry.record(
-                "denied", step="stop", service=service, instance_id=instance_id, error=why
-            )
+        self._note_denied("stop", service, self._ports.fleet.stop(instance_ids))
 
     def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
-        for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
-            self._ports.telemetry.count(Metric.CALLS_DENIED)
+        self._note_denied("terminate", service, self._ports.fleet.terminate(instance_ids))
+
+    def _note_denied(self, step: str, service: str, refused: Mapping[str, str]) -> None:
+        """Log and count each instance of which AWS refuses the step, by its ID, with AWS's words."""
+        for instance_id, why in refused.items():
+            launching.count_denied(self._ports, Denied(why))
             self._ports.telemetry.record(
-                "denied", step="terminate", service=service, instance_id=instance_id, error=why
+                "denied", step=step, service=service, instance_id=instance_id, error=why
             )
 
     def _commit(self, outcome: Outcome, change: Changes) -> bool:

@@ -10,6 +10,7 @@ from itertools import chain, groupby
 
 from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.held import Override
+from spotrelay.core.mending import Finding
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
@@ -157,6 +158,13 @@ class Reporting:
             self.telemetry.count(Metric.EVENTS_UNSENT, len(refused))
             shown = dict(sorted(refused.items())[:SHOWN_UNKNOWN])
             self.telemetry.record("events_unsent", service=service, count=len(refused), why=shown)
+
+    def to_mend(self, service: str, findings: Sequence[Finding]) -> None:
+        """What a person must mend, once for each time that it is found: nothing while all is well."""
+        if findings:
+            self.telemetry.count(Metric.ACTION_REQUIRED, len(findings))
+        for finding in findings:
+            self.telemetry.record("to_mend", service=service, kind=str(finding.kind), found=finding.words)
 
     def pools(self, spec: ServiceSpec, memory: PoolMemory, now: datetime) -> None:
         """How many of the eligible pools are left alone, if any is: a calm hour costs nothing."""

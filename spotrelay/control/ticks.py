@@ -22,7 +22,7 @@ from spotrelay.core.ports import OtherControlPlane, PortError, Ports
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import reconcile, rollout, strength
+from spotrelay.serving import mending, reconcile, rollout, strength
 from spotrelay.serving.actions import Action, HoldBack
 from spotrelay.serving.holding import Holding, overridable
 from spotrelay.serving.observation import Observation, known
@@ -151,6 +151,7 @@ class Ticks:
         done.spec, done.seen = spec, seen
         if spec:
             self._reporting.replicas(spec, rows, now)
+            self._reporting.to_mend(service, mending.late_leaves(spec, seen, actions, now))
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None

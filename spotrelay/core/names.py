@@ -164,6 +164,9 @@ class Metric(StrEnum):
     """What the controller would have taken away and didn't, because what it saw isn't credible."""
     CALLS_DENIED = "CallsDenied"
     """Calls that AWS refuses whenever they are repeated: a permission, a protection, a bad request."""
+    ACTION_REQUIRED = "ActionRequired"
+    """What a person must mend in the account, see `core.mending`: counted for as long as it is found, by each
+    minute's tick, or with the call that AWS refuses. Nothing while all is well, when it costs nothing."""
     ORPHANS_ADOPTED = "OrphansAdopted"
     ORPHANS_TERMINATED = "OrphansTerminated"
     REPLICAS_READY = "ReplicasReady"

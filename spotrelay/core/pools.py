@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from spotrelay.core.mending import Finding
 from spotrelay.core.requirements import Requirements
 
 
@@ -183,6 +184,11 @@ class Survey:
     """What the surveys before it found, the newest first, as far back as scores must last to be acted on."""
     images: Mapping[int, Image] = field(default_factory=dict)
     """By version, of those that replicas have, and the one to go back to."""
+    findings: tuple[Finding, ...] = ()
+    """What a person must mend, as it found it."""
+    accounted_at: datetime | None = None
+    """The time up to which the service's days were written by then, which the same function does; of one that
+    has none yet, when that was first looked at. None: a survey of before 2026-11-27, which doesn't say."""
 
     def lasting(self, zone: str, for_s: float) -> tuple[int, int] | None:
         """A zone's lowest and highest score for so long; None if any reading lacks it, or none is as old."""

@@ -385,7 +385,8 @@ class Surveyor(Protocol):
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """Discover the service's eligible pools, their prices and their zones' placement scores.
 
-        What AWS refuses to say, or fails to, is missing from the survey, counted and recorded.
+        What AWS refuses to say, or fails to, is missing from the survey, counted and recorded. What a person
+        must mend of it is among its findings.
 
         Raises:
             PortError: not even the pools could be found out.
@@ -395,15 +396,18 @@ class Surveyor(Protocol):
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
         """What instances of these versions are launched from; one that EC2 doesn't show is missing.
 
-        Empty if AWS refuses to say, or fails to: that is counted and recorded.
+        Raises:
+            PortError: AWS refuses to say, or fails to.
         """
         ...
 
-    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+    def announced(self) -> Mapping[str, str]:
         """What EC2 announces for running instances of the account, of whatever service: ID → what, in words.
 
-        A retirement, a stop, a reboot, maintenance. Without those that are over or called off. Empty as for
-        `images`.
+        A retirement, a stop, a reboot, maintenance. Without those that are over or called off.
+
+        Raises:
+            PortError: AWS refuses to say, or fails to.
         """
         ...
 
@@ -475,8 +479,8 @@ class Ticker(Protocol):
 class DeadLetters(Protocol):
     """Where messages go that no retry would mend, and an alarm watches."""
 
-    def set_aside(self, body: str, why: str) -> None:
-        """Keep the message, and what is wrong with it, for a person to see."""
+    def set_aside(self, body: str, why: str, source: str) -> None:
+        """Keep the message, what is wrong with it and which queue it came from, for a person to see."""
         ...
 
 

@@ -41,9 +41,9 @@ def page(region: str, service: str = "ec2") -> str:
 CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
 """Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
 
-LEAST_CONCURRENCY = 20
-"""Five batches of signals, five ticks, a prober for each of those, three looks at who leaves and a survey are
-19 at once; a storm of interruptions must not be what fills the quota up, nor have others' functions wait."""
+LEAST_CONCURRENCY = 22
+"""Five batches of signals, five ticks, a prober for each of those, five looks at who leaves and a survey are
+21 at once; a storm of interruptions must not be what fills the quota up, nor have others' functions wait."""
 
 LEAST_GIVEN = 10
 """What a new account may have of `CONCURRENCY`."""

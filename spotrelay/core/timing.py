@@ -132,6 +132,14 @@ hours."""
 SURVEY_OLD_S = 7200.0
 """A survey that is older says nothing of what Spot costs: two in a row have failed."""
 
+SURVEY_SILENT_S = 10_800.0
+"""So long after a service's last survey a person is to hear of it: three in a row have failed or didn't come.
+What one misses the next one makes up for, and launches go on with the last one's."""
+
+LATE_LEAVE_S = 5.0
+"""A warned replica that left so long after somebody had to look was left to a tick. A look is announced to
+the whole second, comes within another and may begin cold: a tick may be two or three seconds faster."""
+
 MOVE_SCORE = 2
 """Replicas may move out of zones that score this or less: AWS's own guidance is to leave pools that score 1
 or 2. A zone that scores 3 gets no new ones, which is enough."""

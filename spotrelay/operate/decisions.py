@@ -198,6 +198,7 @@ SENTENCES: Mapping[str, Callable[[Facts], str]] = {
     "survey_unanswered": _said("AWS didn't tell {asked_for}: {error}"),
     "surveyed": _said("surveyed {pools} pools; the best placement score is {best_score}"),
     "tick_failed": _said("a tick failed, and comes again: {error}"),
+    "to_mend": _said("a person must mend ({kind}): {found}"),
     "told": _told,
     "zones_looked_at": _said("what the load balancer's zones answer couldn't be read: {error}"),
 }

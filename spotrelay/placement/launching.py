@@ -313,9 +313,10 @@ def note_failed(ports: Ports, event: str, service: str, error: PortError) -> Non
 
 
 def count_denied(ports: Ports, error: Exception) -> None:
-    """Count a call that AWS refuses: where nothing else fails with it, nobody else says so."""
+    """Count a call that AWS refuses, which a person must mend: nobody else says so."""
     if isinstance(error, Denied):
         ports.telemetry.count(Metric.CALLS_DENIED)
+        ports.telemetry.count(Metric.ACTION_REQUIRED)
 
 
 def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from spotrelay.core import timing
+from spotrelay.core.asking import Asking
+from spotrelay.core.mending import FindingKind
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Reading, Survey
+from spotrelay.core.pools import Image, Reading, Survey
 from spotrelay.core.ports import Announcer, Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
 from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
@@ -75,6 +78,8 @@ class Surveying:
     announcer: Announcer
     telemetry: Telemetry
     clock: Clock
+    written_until: Callable[[str], datetime | None]
+    """The time up to which a service's days are written, as `Ledger.written_until` says it."""
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Survey what an event is about: all services (the schedule's), or the one that was deployed.
@@ -116,14 +121,33 @@ class Surveying:
             return
         if spec is None:
             return
-        survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
+        asking, now, last = Asking(service, self.telemetry), self.clock.now(), self._last(spec)
+        survey = following(self.surveyor.survey(spec, now), last)
         rows = self._rows(spec)
-        survey = replace(survey, images=self.surveyor.images(spec, {spec.version, *rows.earlier}))
+        images = self._images(spec, {spec.version, *rows.earlier}, asking)
+        announced = asking.ask("announced events", self.surveyor.announced) or {}
+        written = asking.ask("days", lambda: self.written_until(service))
+        known_before = last.accounted_at if last else None
+        survey = replace(
+            survey,
+            images=images,
+            findings=(*survey.findings, *asking.findings),
+            accounted_at=written or known_before or now,
+        )
         self.store.note_survey(survey)
         self._show(survey, spec)
-        if announced := to_be_told(rows, self.surveyor.announced(spec)):
-            self.telemetry.record("announced", service=spec.service, instances=announced)
-            self.announcer.announce(spec.service, announced)
+        if to_tell := to_be_told(rows, announced):
+            self.telemetry.record("announced", service=service, instances=to_tell)
+            self.announcer.announce(service, to_tell)
+
+    def _images(self, spec: ServiceSpec, versions: Collection[int], asking: Asking) -> Mapping[int, Image]:
+        images = asking.ask("images", lambda: self.surveyor.images(spec, versions)) or {}
+        for version, image in images.items():
+            if image.made_at is None:
+                self.telemetry.count(Metric.IMAGES_GONE)
+                words = f"version {version} can't be launched any more: {image.id}"
+                asking.found(FindingKind.IMAGE_GONE, words, version=version, image=image.id)
+        return images
 
     def _last(self, spec: ServiceSpec) -> Survey | None:
         """The survey before; None if there is none, or it can't be read: the new one takes its place."""
@@ -152,10 +176,6 @@ class Surveying:
         if better := better_elsewhere(survey, spec.region):
             self.telemetry.count(Metric.BETTER_ELSEWHERE, service=service)
             self.telemetry.record("better_elsewhere", service=service, best_score=best, scores=better)
-        for version, image in survey.images.items():
-            if image.made_at is None:
-                self.telemetry.count(Metric.IMAGES_GONE)
-                self.telemetry.record("image_gone", service=service, version=version, image=image.id)
         # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",

@@ -16,13 +16,13 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients, Deadline
-from spotrelay.aws.dead_letters import SqsDeadLetters
+from spotrelay.aws.dead_letters import MeasuredQueue, SqsDeadLetters
 from spotrelay.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
 from spotrelay.core.answers import Answers, BusyEvidence, Trouble, Work
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ReadinessProbe
-from spotrelay.memory import MemoryProber
+from spotrelay.memory import MemoryProber, MemoryTelemetry
 from tests.examples import demo_spec
 
 SPEC = replace(
@@ -228,12 +228,26 @@ def test_many_are_asked_in_several_calls_at_the_same_time() -> None:
 
 
 def test_what_is_set_aside_says_why(aws: Clients) -> None:
-    """A message set aside keeps its body and carries the reason, cut where it is endless."""
+    """A message set aside keeps its body and carries its queue and the reason, cut where it is endless."""
     url = aws.sqs.create_queue(QueueName="dead")["QueueUrl"]
-    SqsDeadLetters(aws, url).set_aside("{", "not JSON " * 1000)
-    (message,) = aws.sqs.receive_message(QueueUrl=url, MessageAttributeNames=["why"])["Messages"]
+    SqsDeadLetters(aws, url).set_aside("{", "not JSON " * 1000, "ticks")
+    (message,) = aws.sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     assert message["Body"] == "{"
-    assert message["MessageAttributes"]["why"]["StringValue"].startswith("not JSON not JSON")
+    said = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+    assert said["why"].startswith("not JSON not JSON")
+    assert said["source"] == "ticks"
+
+
+def test_a_queue_that_cannot_be_asked_fails_nothing(aws: Clients) -> None:
+    """To keep it in use is one call to it; a survey goes on without it, and that is on record."""
+    telemetry = MemoryTelemetry()
+    url = aws.sqs.create_queue(QueueName="kept")["QueueUrl"]
+    calls: list[str] = []
+    aws.sqs.meta.events.register("before-call.sqs", lambda model, **_: calls.append(model.name))
+    MeasuredQueue(aws, url, telemetry).keep_in_use()
+    assert (calls, telemetry.records) == (["GetQueueAttributes"], [])
+    MeasuredQueue(aws, url + "-gone", telemetry).keep_in_use()
+    assert [event for event, _ in telemetry.records] == ["queue_not_asked"]
 
 
 def test_pages_of_metrics_are_read_by_fewer_in_a_call() -> None:

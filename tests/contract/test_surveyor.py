@@ -24,6 +24,7 @@ from spotrelay.aws.prices import PLAIN_LINUX, Prices
 from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import question
 from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.core.mending import FindingKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Image, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
@@ -235,11 +236,11 @@ def test_images_are_those_that_can_be_launched_from(aws: Answers) -> None:
     }
 
 
-def test_images_that_nobody_may_ask_about_are_no_alarm(aws: Answers) -> None:
-    """Nothing is known of them, and the refusal is counted."""
+def test_images_that_nobody_may_ask_about_are_refused(aws: Answers) -> None:
+    """Whoever asks is told so: that says nothing of the images."""
     aws.ec2.add_client_error("describe_launch_template_versions", "UnauthorizedOperation", "no", 403)
-    assert aws.surveyor.images(SPEC, {4}) == {}
-    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
+    with pytest.raises(Denied):
+        aws.surveyor.images(SPEC, {4})
 
 
 def status(instance_id: str, *events: tuple[str, str, int | None]) -> dict[str, Any]:
@@ -276,17 +277,17 @@ def test_what_ec2_announces_is_told_in_words(aws: Answers) -> None:
         "describe_instance_status", {"InstanceStatuses": pages[1]}, {**asked, "NextToken": "1"}
     )
     at = NOW + timedelta(days=3)
-    assert aws.surveyor.announced(SPEC) == {
+    assert aws.surveyor.announced() == {
         "i-1": f"instance-retirement, not before {at:%Y-%m-%d %H:%M} UTC",
         "i-3": "system-maintenance",
     }
 
 
-def test_announcements_that_nobody_may_ask_about_are_none(aws: Answers) -> None:
-    """The refusal is counted, and nothing is replaced for it."""
+def test_announcements_that_nobody_may_ask_about_are_refused(aws: Answers) -> None:
+    """Whoever asks is told so."""
     aws.ec2.add_client_error("describe_instance_status", "UnauthorizedOperation", "no", 403)
-    assert aws.surveyor.announced(SPEC) == {}
-    assert aws.telemetry.counts == {Metric.SURVEY_REFUSED: 1}
+    with pytest.raises(Denied):
+        aws.surveyor.announced()
 
 
 def test_a_whole_survey(aws: Answers) -> None:
@@ -503,6 +504,8 @@ def test_a_refused_score_is_no_score(
     ((recorded, facts),) = aws.telemetry.records
     assert (recorded, facts["service"], facts["asked_for"]) == (event, "demo", "zone scores")
     assert code in str(facts["error"])
+    refused = [FindingKind.SURVEY_REFUSED] if metric is Metric.SURVEY_REFUSED else []
+    assert [finding.kind for finding in survey.findings] == refused, "no answer is nobody's to mend"
 
 
 def test_an_empty_answer_is_no_answer(aws: Answers) -> None:
@@ -590,7 +593,9 @@ def test_a_quota_that_is_too_small_is_told(aws: Answers) -> None:
     """Who deploys into a new account hears of it from the first survey: counted, and with what to do."""
     aws.quotas["L-3819A6DF"] = 0
     aws.two_types()
-    assert aws.survey().pools
+    (finding,) = aws.survey().findings
+    assert finding.kind is FindingKind.QUOTA_SHORT
+    assert all(word in finding.words for word in ("spot", "L-3819A6DF", "/servicequotas/"))
     assert aws.telemetry.counts[Metric.QUOTAS_SHORT] == 1
     (told,) = (facts for event, facts in aws.telemetry.records if event == "quota_short")
     assert (told["service"], told["vcpus"], told["purchase_option"]) == ("demo", 0, "spot")

@@ -144,9 +144,9 @@ class Stand:
             keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=REGION
         )
 
-    def dead_letters(self, queue: str = "SignalDeadLetterQueueUrl") -> list[Mapping[str, Any]]:
-        """Take everything out of a dead-letter queue, the signals' if no other is named: as SQS gives it."""
-        url = self.outputs[queue]
+    def dead_letters(self) -> list[Mapping[str, Any]]:
+        """Take everything out of the dead-letter queue: as SQS gives it."""
+        url = self.outputs["DeadLetterQueueUrl"]
         found: list[Mapping[str, Any]] = []
         while messages := self._sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]

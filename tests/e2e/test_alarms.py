@@ -43,9 +43,9 @@ def subscriber(deployed: Stand) -> str:
             f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}",
         ),
         (
-            Metric.SURVEY_REFUSED,
+            Metric.ACTION_REQUIRED,
             {METRICS_DIMENSION: METRICS_NO_SERVICE},
-            f"{alarms_prefix()}SurveyRefused",
+            f"{alarms_prefix()}ActionRequired",
         ),
     ],
 )

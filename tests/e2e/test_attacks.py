@@ -117,7 +117,7 @@ def test_forged_ticks_change_nothing(stand: Stand, insider: boto3.Session, clien
     # By itself: one that comes while another tick is at work is refused, and comes again a minute later.
     override = {"service": stand.service, "kind": "override"}
     _send(stand, insider, "TickQueueUrl", [json.dumps(override)])
-    set_aside = stand.dead_letters("TickDeadLetterQueueUrl")
+    set_aside = stand.dead_letters()
     assert sorted(m["Body"] for m in set_aside) == sorted(map(json.dumps, nonsense))
     clients.were_served()
     assert _fleet(stand) == before

@@ -32,11 +32,13 @@ def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(s
     assert drained.reason == "interruption warning"
     # EC2 takes it only now: a tick that finds it marked for its end can't have been quicker than the batch.
     stand.cloud.warn(victim.instance_id, deliver="lost")
-    dead_letters = stand.outputs["SignalDeadLetterQueueUrl"]
+    dead_letters = stand.outputs["DeadLetterQueueUrl"]
     stand.eventually(
         lambda: stand.alarm_states(dead_letters) == {"ALARM"}, "the alarm of the dead-letter queue"
     )
-    assert {message["Body"] for message in stand.dead_letters()} == {"{not JSON", broken}
+    letters = stand.dead_letters()
+    assert {message["Body"] for message in letters} == {"{not JSON", broken}
+    assert {message["MessageAttributes"]["source"]["StringValue"] for message in letters} == {"signals"}
     seen = stand.watch.until(lambda seen: len(seen.ready) == 3, "three replicas that serve", 90)
     assert len(seen.replacements(victim.id)) == 1
 

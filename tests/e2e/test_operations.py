@@ -112,7 +112,7 @@ def test_a_persons_word_that_was_set_aside_is_carried_out_once_it_is_moved_back(
     given = Override(frozenset(store.held(SERVICE).back), datetime.now(UTC))
     word = Tick(SERVICE, kind=TickKind.OVERRIDE, override=given).to_json()
     sqs: Any = stand.operator.session.client("sqs")
-    ticks, dead = (stand.outputs[name] for name in ("TickQueueUrl", "TickDeadLetterQueueUrl"))
+    ticks, dead = (stand.outputs[name] for name in ("TickQueueUrl", "DeadLetterQueueUrl"))
 
     def take(url: str) -> list[str]:
         """What is there now; it is received, and stays."""

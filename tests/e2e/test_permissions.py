@@ -94,7 +94,7 @@ def test_strangers_reach_nothing(deployed: Stand, strangers: Mapping[str, boto3.
         "forge a tick": lambda: sqs.send_message(QueueUrl=outputs["TickQueueUrl"], MessageBody="{}"),
         "forge a leave": lambda: sqs.send_message(QueueUrl=outputs["LeaveQueueUrl"], MessageBody="{}"),
         "take a signal": lambda: sqs.receive_message(QueueUrl=outputs["SignalQueueUrl"]),
-        "read dead letters": lambda: sqs.receive_message(QueueUrl=outputs["SignalDeadLetterQueueUrl"]),
+        "read dead letters": lambda: sqs.receive_message(QueueUrl=outputs["DeadLetterQueueUrl"]),
         "ring an alarm": lambda: sns.publish(TopicArn=outputs["AlarmTopic"], Message="fire"),
         "ask the prober": lambda: functions.invoke(FunctionName=prober, Payload=b"{}"),
         "read rows": lambda: client("dynamodb").scan(TableName=table),

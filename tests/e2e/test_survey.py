@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
+from spotrelay.aws.pool_memory import SURVEY_KEPT_S
 from spotrelay.core.names import Metric, service_parameter
 from spotrelay.core.pools import Survey
 from tests.e2e.stand import SERVICE, Stand
+
+MINUTE_S = 60.0
+"""A period of the alarm: CloudWatch's minutes aren't compressed."""
 
 
 def test_a_deployment_is_surveyed(stand: Stand) -> None:
@@ -25,7 +30,10 @@ def test_a_deployment_is_surveyed(stand: Stand) -> None:
 
 
 def test_a_refused_score_is_counted_and_the_rest_is_known(stand: Stand) -> None:
-    """When AWS allows no more questions, that is counted, and pools and prices are noted without scores."""
+    """When AWS allows no more questions, that is counted, and pools and prices are noted without scores.
+
+    It rings until a survey has an answer again.
+    """
     stand.eventually(lambda: _survey(stand) is not None, "a survey of the service")
     before, refused = datetime.now(UTC), stand.count(Metric.SURVEY_REFUSED)
     stand.cloud.inject_fault("GetSpotPlacementScores", "MaxConfigLimitExceeded")
@@ -35,8 +43,12 @@ def test_a_refused_score_is_counted_and_the_rest_is_known(stand: Stand) -> None:
     assert survey
     assert (survey.scores, len(survey.spot_prices)) == ({}, len(survey.pools))
     stand.eventually(lambda: stand.count(Metric.SURVEY_REFUSED) == refused + 1, "one refusal counted")
+    stand.until_alarm(Metric.ACTION_REQUIRED)
     _deploy_again(stand)
     stand.eventually(lambda: bool((known := _survey(stand)) and known.scores), "scores again")
+    time.sleep(SURVEY_KEPT_S)  # so long a tick may go by the survey before
+    stand.cloud.age_metrics(2 * MINUTE_S)
+    stand.until_alarm(Metric.ACTION_REQUIRED, "OK")
 
 
 def _survey(stand: Stand) -> Survey | None:

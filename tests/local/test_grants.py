@@ -75,7 +75,8 @@ class Ours:
             table_arn=TABLE + self.table,
             tick_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.tick_queue.rsplit('/', 1)[1]}",
             leave_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.leave_queue.rsplit('/', 1)[1]}",
-            dead_letter_queue_arns=dict.fromkeys(Function, self.dead_letters),
+            dead_letter_queue_arn=self.dead_letters,
+            surveys_failed_arn=self.dead_letters,
         )
 
     def assume(self, function: Function) -> Aws:
@@ -260,9 +261,7 @@ def foreigners(ours: Ours) -> dict[str, str]:
 
 def test_the_consoles_of_ours_only_are_shown(ours: Ours) -> None:
     """Who may look doesn't read another's console by tagging its instance as ours."""
-    looks = ours.ground.aws.assume(
-        *statements(looking(ours.place, [f"{TABLE}x"], f"{TABLE}x", [f"{TABLE}x"]))
-    )
+    looks = ours.ground.aws.assume(*statements(looking(ours.place, [f"{TABLE}x"], f"{TABLE}x", f"{TABLE}x")))
     for foreign in foreigners(ours).values():
         with pytest.raises(ClientError, match=REFUSED):
             looks.ec2.get_console_output(InstanceId=foreign)

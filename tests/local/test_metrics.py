@@ -130,6 +130,22 @@ def test_a_queue_that_was_idle_is_measured_late(aws: Aws) -> None:
 
 
 @pytest.mark.xdist_group("local")
+def test_a_queue_that_is_called_is_measured(aws: Aws) -> None:
+    """Whoever only asks it for something keeps it in use: it says that it is empty, and one that is left
+    alone says nothing.
+    """
+    (url, arn), (_, other) = aws.queue(), aws.queue()
+    visible = "ApproximateNumberOfMessagesVisible"
+
+    def is_measured() -> bool:
+        aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+        return measured(aws, arn, visible) == [0.0]
+
+    eventually(is_measured, "it is measured")
+    assert measured(aws, other, visible) == []
+
+
+@pytest.mark.xdist_group("local")
 def test_embedded_metrics_of_a_log_become_metrics(aws: Aws) -> None:
     """A line in the embedded metric format, written to a log group, can be read from CloudWatch."""
     logs, group = aws.client("logs"), f"group-{uuid.uuid4().hex[:8]}"

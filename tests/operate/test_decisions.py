@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from spotrelay.core.mending import FindingKind
 from spotrelay.operate.decisions import ACTIONS, SENTENCES, sentence
 from spotrelay.serving import actions
 
 ROOT = Path(__file__).resolve().parents[2]
 
-NO_SERVICE = {"batch_failed", "ignored_event", "malformed_message", "not_set_aside"}
+NO_SERVICE = {"batch_failed", "ignored_event", "malformed_message", "not_set_aside", "queue_not_asked"}
 """Of messages that belong to none: `spotrelay logs NAME` doesn't show them."""
 
 
@@ -41,7 +42,8 @@ def _recorded() -> dict[str, set[str]]:
 
 def test_each_record_has_its_sentence() -> None:
     """Nothing is logged that only its programmer understands; and no sentence is left of what is gone."""
-    recorded = set(_recorded()) | {"denied", "step_failed"}
+    of_surveys = {FindingKind.SURVEY_REFUSED, FindingKind.QUOTA_SHORT, FindingKind.IMAGE_GONE}
+    recorded = set(_recorded()) | {"denied", "step_failed"} | of_surveys
     assert len(recorded) > 40
     assert recorded - NO_SERVICE == set(SENTENCES)
 

@@ -151,7 +151,7 @@ def test_a_quota_that_the_replicas_fill_is_a_notice(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "services", "carried"), [(19, 1, 7), (20, 8, None), (20, 9, 8), (1000, 400, None)]
+    ("concurrency", "services", "carried"), [(21, 1, 8), (22, 9, None), (22, 10, 9), (1000, 400, None)]
 )
 def test_an_accounts_concurrency(
     monkeypatch: pytest.MonkeyPatch, concurrency: float, services: int, carried: int | None

@@ -34,6 +34,9 @@ from tests.template.support import (
 
 WARNING_S = 120
 
+LAMBDA_BEGINS_WITH = 5
+"""Batches at the same time, of a queue whose mapping says nothing else."""
+
 
 def _event(detail_type: str, source: str = "aws.ec2", **detail: str) -> dict[str, Any]:
     return {"source": source, "detail-type": detail_type, "detail": {"instance-id": "i-1", **detail}}
@@ -148,6 +151,20 @@ def test_undelivered_events_are_kept(control_plane: Template) -> None:
     assert kept_in <= _queues_with_alarm(control_plane, "ApproximateNumberOfMessagesVisible")
 
 
+def test_all_that_fails_is_in_one_queue(control_plane: Template) -> None:
+    """What SQS sets aside, what EventBridge can't deliver and what functions put there: one alarm has it all.
+
+    It is the queue that the ticks' letters were in before, so that an upgrade loses none of them.
+    """
+    (queue,) = _queues_with_alarm(control_plane, "ApproximateNumberOfMessagesVisible")
+    assert queue.startswith("TicksDeadLetters")
+    variables = [
+        function(control_plane, name)["Environment"]["Variables"][Env.DEAD_LETTER_QUEUE_URL]
+        for name in ("on_signal", "reconcile", "survey")
+    ]
+    assert {refers_to(url) for url in variables} == {queue}
+
+
 def test_rules_may_send_to_their_queues(control_plane: Template) -> None:
     """Each rule, and no other, is allowed to send to the queue that it targets."""
     allowed = {
@@ -250,11 +267,15 @@ def test_a_function_outlives_its_calls(control_plane: Template, name: str) -> No
 
 def test_an_account_is_told_how_much_concurrency_it_takes(control_plane: Template) -> None:
     """All functions at once, with a prober for each tick, fit into what `validate --account` asks for."""
-    signals, ticks, leaves = (
-        mapping_of(control_plane, *fed)["ScalingConfig"]["MaximumConcurrency"]
-        for fed in (("on_signal",), ("reconcile",), ("reconcile", LEAVES))
-    )
+    ticks = mapping_of(control_plane, "reconcile")["ScalingConfig"]["MaximumConcurrency"]
+    signals = leaves = LAMBDA_BEGINS_WITH
     assert signals + 2 * ticks + leaves + 1 < LEAST_CONCURRENCY
+
+
+def test_queues_at_rest_are_asked_seldom(control_plane: Template) -> None:
+    """Only ticks are bound: a maximum keeps Lambda from asking a queue less often where there is little."""
+    mappings = {fed: mapping_of(control_plane, *fed) for fed in (("on_signal", ""), ("reconcile", LEAVES))}
+    assert not any("ScalingConfig" in mapping for mapping in mappings.values())
 
 
 def test_no_leave_waits_for_a_tick(control_plane: Template) -> None:
@@ -263,7 +284,6 @@ def test_no_leave_waits_for_a_tick(control_plane: Template) -> None:
     """
     ticks, leaves = (mapping_of(control_plane, "reconcile", feed) for feed in ("", LEAVES))
     assert refers_to(ticks["EventSourceArn"]) != refers_to(leaves["EventSourceArn"])
-    assert leaves["ScalingConfig"]["MaximumConcurrency"] >= 2
     assert leaves["BatchSize"] == 1, "one that hangs holds up no other of its batch"
     assert leaves.get("MaximumBatchingWindowInSeconds", 0) == 0
     queue = queue_of(control_plane, "reconcile", LEAVES)
@@ -273,7 +293,7 @@ def test_no_leave_waits_for_a_tick(control_plane: Template) -> None:
 
 
 def test_the_simulated_functions_are_the_deployed_ones(control_plane: Template) -> None:
-    """Time-outs, batches and attempts of the simulation are the stack's."""
+    """Time-outs, batches and attempts of the simulation are the stack's; it has no more at work than that."""
     for name, feed, simulated in (
         ("on_signal", "", SIGNALS),
         ("reconcile", "", TICKS),
@@ -285,7 +305,8 @@ def test_the_simulated_functions_are_the_deployed_ones(control_plane: Template) 
         assert simulated.visibility_s == queue["VisibilityTimeout"]
         assert simulated.max_receives == queue["RedrivePolicy"]["maxReceiveCount"]
         assert simulated.batch == mapping["BatchSize"]
-        assert simulated.concurrency == mapping["ScalingConfig"]["MaximumConcurrency"]
+        bound = mapping.get("ScalingConfig", {}).get("MaximumConcurrency", LAMBDA_BEGINS_WITH)
+        assert 2 <= simulated.concurrency <= bound
 
 
 def test_signals_are_not_held_back(control_plane: Template) -> None:
@@ -315,9 +336,10 @@ def test_functions_find_their_surroundings(control_plane: Template, name: str) -
 
 
 def test_the_survey_finds_its_surroundings(control_plane: Template) -> None:
-    """It knows the table, where the services are, and the ticks' queue."""
+    """It knows the table, where the services are, and the ticks' queue, and what it keeps in use."""
     variables = function(control_plane, "survey")["Environment"]["Variables"]
-    assert set(Env) & set(variables) == {Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL}
+    needed = {Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL, Env.DEAD_LETTER_QUEUE_URL}
+    assert set(Env) & set(variables) == needed
     assert refers_to(variables[Env.TABLE]) in control_plane.all("AWS::DynamoDB::Table")
     assert refers_to(variables[Env.TICK_QUEUE_URL]) == queue_of(control_plane, "reconcile")
 
@@ -384,46 +406,39 @@ def test_waiting_messages_are_heard_of(control_plane: Template) -> None:
         _alarms(control_plane, "ApproximateAgeOfOldestMessage"),
     )
     watched = {refers_to(d["Value"]): alarm["Threshold"] for alarm in alarms for d in alarm["Dimensions"]}
-    fed = (("on_signal",), ("reconcile",), ("reconcile", LEAVES))
-    assert set(watched) == {queue_of(control_plane, *each) for each in fed}
+    # Of leaves that nobody takes up the tick tells, which takes their replicas out: see `serving.mending`.
+    assert set(watched) == {queue_of(control_plane, name) for name in ("on_signal", "reconcile")}
     signals = queue_of(control_plane, "on_signal")
     again_s = queues[signals]["VisibilityTimeout"] + function(control_plane, "on_signal")["Timeout"]
     assert again_s <= watched[signals] <= again_s + 60
 
 
 def test_silence_is_heard_of(control_plane: Template) -> None:
-    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more.
+    """If ticks stop, an alarm says so, though there is nothing to count any more. Of surveys ticks tell.
 
     It tells of having no data, which is how every alarm begins: calling that bad would ring for a new one.
     """
-    for name, alarm in (("reconcile", "ReconcileSilent"), ("survey", "SurveySilent")):
-        silent = alarms_of(control_plane, "ControlPlane")[alarm]
-        watched = {refers_to(d["Value"]) for m in metrics_of(silent) for d in m["Dimensions"]}
-        assert watched == {function_id(control_plane, name)}
-        assert silent["ComparisonOperator"] == "LessThanThreshold"
-        assert silent["TreatMissingData"] == "missing"
-        assert silent["InsufficientDataActions"] == silent["AlarmActions"]
-
-
-@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.QUOTAS_SHORT, Metric.IMAGES_GONE])
-def test_an_hourly_finding_rings_until_an_hour_is_without_it(control_plane: Template, metric: Metric) -> None:
-    """Refused questions and small quotas ring, and go on ringing between two surveys."""
-    (alarm,) = _alarms(control_plane, metric)
-    assert alarm["Dimensions"] == [{"Name": "service", "Value": "SpotRelay"}]
-    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (3600, 2, 1)
-    assert alarm["TreatMissingData"] == "notBreaching"
+    silent = alarms_of(control_plane, "ControlPlane")["ReconcileSilent"]
+    watched = {refers_to(d["Value"]) for m in metrics_of(silent) for d in m["Dimensions"]}
+    assert watched == {function_id(control_plane, "reconcile")}
+    assert silent["ComparisonOperator"] == "LessThanThreshold"
+    assert silent["TreatMissingData"] == "missing"
+    assert silent["InsufficientDataActions"] == silent["AlarmActions"]
 
 
 @pytest.mark.parametrize(
-    ("metric", "remedy"), [(Metric.HELD_BACK, "spotrelay override NAME"), (Metric.CALLS_DENIED, "denied")]
+    ("metric", "minutes", "remedy"),
+    [(Metric.HELD_BACK, 1, "spotrelay override NAME"), (Metric.ACTION_REQUIRED, 2, "?quota_short")],
 )
 def test_what_needs_a_person_rings_within_a_minute(
-    control_plane: Template, metric: Metric, remedy: str
+    control_plane: Template, metric: Metric, minutes: int, remedy: str
 ) -> None:
-    """What is held back, and what AWS refuses for good, raises an alarm that says what to do."""
+    """What is held back, and what is to be mended, raises an alarm that says what to do."""
     (alarm,) = _alarms(control_plane, metric)
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "SpotRelay"}]
-    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (60, 1, 1)
+    assert (alarm["Period"], alarm["Threshold"]) == (60, 1)
+    assert (alarm["EvaluationPeriods"], alarm.get("DatapointsToAlarm", 1)) == (minutes, 1)
+    assert alarm["TreatMissingData"] == "notBreaching"
     assert remedy in flat(alarm["AlarmDescription"])
 
 

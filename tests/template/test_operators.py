@@ -142,7 +142,7 @@ def test_who_is_paged_may_run_what_the_alarm_says(control_plane: Template, servi
     assert {" ".join(command.split()[:3]) for command in of_aws} == set(ALARMS)
     (set_aside,) = of_action(control_plane, "OperatorPolicy", "sqs:ReceiveMessage")
     told = {queue for command in of_aws for queue in re.findall(r"--queue-url <(.*?)>", command)}
-    assert {refers_to(queue) for queue in set_aside["Resource"]} == told
+    assert {refers_to(set_aside["Resource"])} == told
 
 
 def test_who_drills_starts_nothing_by_themselves(control_plane: Template) -> None:

@@ -112,7 +112,7 @@ def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) 
     allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
     documents = {"ssm:GetParameters", "ssm:GetParametersByPath"}
     table = {"dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"}
-    assert allowed == OF_OFFERS | documents | OWN_LOG | table | {"sqs:SendMessage"}
+    assert allowed == OF_OFFERS | documents | OWN_LOG | table | {"sqs:SendMessage", "sqs:GetQueueAttributes"}
     to = {refers_to(send["Resource"]) for send in _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")}
     dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
     assert to == {refers_to(dead_letters), queue_of(control_plane, "reconcile")}

@@ -168,6 +168,7 @@ def test_a_load_balancer_that_fails_is_no_reason_not_to_launch(error: PortError)
     event = "denied" if isinstance(error, Denied) else "step_failed"
     assert recorded(world, event) == [{"service": "demo", "step": "deregister", "error": str(error)}]
     assert world.telemetry.counts[Metric.CALLS_DENIED] == isinstance(error, Denied)
+    assert world.telemetry.counts[Metric.ACTION_REQUIRED] == isinstance(error, Denied)
     assert controller.handle(signals) == []
     assert instance_of(victim) not in in_rotation(world)
     assert len(world.fleet.launches) == 1

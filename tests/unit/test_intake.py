@@ -87,11 +87,11 @@ class Failing(MemoryDeadLetters):
         super().__init__()
         self._error, self._bodies = error, bodies
 
-    def set_aside(self, body: str, why: str) -> None:
+    def set_aside(self, body: str, why: str, source: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
         if body in self._bodies:
             raise self._error
-        super().set_aside(body, why)
+        super().set_aside(body, why, source)
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Bench:
     @property
     def set_aside(self) -> list[str]:
         """The bodies of what was set aside."""
-        return [body for body, _ in self.dead_letters.letters]
+        return [body for body, _, _ in self.dead_letters.letters]
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_set_aside_alone(bench: Bench, body: str) -> None
     assert bench.intake.signals(bodies) == []
     assert bench.controller.told == [("handle", InterruptionWarning("i-1", AT, "terminate"))]
     assert bench.set_aside == [body, body]
-    assert all(0 < len(why) <= 1000 for _, why in bench.dead_letters.letters)
+    assert all(0 < len(why) <= 1000 for _, why, _ in bench.dead_letters.letters)
     assert bench.world.telemetry.counts[Metric.MESSAGES_MALFORMED] == 2
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_set_aside_alone(bench: Bench, body: str) -> None
 def test_the_reason_is_text_that_sqs_takes(bench: Bench, id_: str) -> None:
     """It quotes the event's ID, whatever that is: a letter that SQS refuses would come again and again."""
     assert bench.intake.signals({"m0": event(id=id_, detail={})}) == []
-    ((_, why),) = bench.dead_letters.letters
+    ((_, why, _),) = bench.dead_letters.letters
     assert why.startswith("MalformedEventError")
     assert why.isprintable()
     assert len(why) <= 1000
@@ -318,7 +318,7 @@ def test_a_message_of_no_known_kind_does_nothing(bench: Bench, body: str) -> Non
     assert bench.set_aside == [body]
     counts = bench.world.telemetry.counts
     assert (counts[Metric.TICKS_MALFORMED], counts[Metric.MESSAGES_MALFORMED]) == (1, 0)
-    ((_, why),) = bench.dead_letters.letters
+    ((_, why, _),) = bench.dead_letters.letters
     assert 0 < len(why) <= 1000
 
 

@@ -77,7 +77,7 @@ def test_one_bad_message_does_not_spoil_its_batch(functions: Functions) -> None:
         event(WARNING, victim.instance_id),
     ]
     assert call(on_signal, *bodies) == []
-    assert [body for body, _ in functions.dead_letters.letters] == bodies[:2]
+    assert [body for body, _, _ in functions.dead_letters.letters] == bodies[:2]
     assert "has no instance-id" in functions.dead_letters.letters[1][1]
     counts = functions.world.telemetry.counts
     assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.MESSAGES_MALFORMED]) == (1, 2)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from lambdas import survey
+from spotrelay.aws.dead_letters import MeasuredQueue
 from tests.unit.invocations import Context
 
 EVENT = {"source": "aws.events", "detail-type": "Scheduled Event"}
@@ -32,6 +34,7 @@ def halves(monkeypatch: pytest.MonkeyPatch, surveying: Half, ledger: Half) -> No
     """Put them in place of the function's own."""
     monkeypatch.setattr(survey, "surveying", lambda: surveying)
     monkeypatch.setattr(survey, "ledger", lambda: ledger)
+    monkeypatch.setattr(survey, "dead_letters", lambda: Mock(MeasuredQueue))
 
 
 def test_days_are_written_though_a_survey_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from lambdas import survey
 from spotrelay.core import timing
+from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
-from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.ports import Denied, OtherControlPlane, PortError, Unavailable, UnreadableDocument
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Changes, Rows
@@ -49,6 +50,10 @@ class Oracle:
     """What EC2 announces."""
     gone: set[int] = field(default_factory=set)
     """Versions whose image is gone."""
+    findings: tuple[Finding, ...] = ()
+    """What a survey finds by itself."""
+    refusal: PortError | None = None
+    """What AWS answers when it is asked for announced events."""
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
@@ -57,7 +62,8 @@ class Oracle:
             raise Unavailable("DescribeInstanceTypes")
         pools = tuple(CapacityPool("us-east-1", zone, "g5.xlarge") for zone in ("us-east-1a", "us-east-1b"))
         scores = self.scores[spec.service]
-        return Survey(spec.service, spec.asked, now, pools, scores=scores, elsewhere=self.elsewhere)
+        found = Survey(spec.service, spec.asked, now, pools, scores=scores, elsewhere=self.elsewhere)
+        return replace(found, findings=self.findings)
 
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
         """See `ports.Surveyor.images`."""
@@ -65,9 +71,10 @@ class Oracle:
         made_at = MemoryClock().now()
         return {v: Image(f"ami-{v}", None if v in self.gone else made_at) for v in versions}
 
-    def announced(self, spec: ServiceSpec) -> Mapping[str, str]:
+    def announced(self) -> Mapping[str, str]:
         """See `ports.Surveyor.announced`."""
-        assert self.asked[-1] == spec
+        if self.refusal:
+            raise self.refusal
         return self.coming
 
 
@@ -81,6 +88,8 @@ class World:
     ticker: MemoryTicker = field(default_factory=MemoryTicker)
     telemetry: MemoryTelemetry = field(default_factory=MemoryTelemetry)
     clock: MemoryClock = field(default_factory=MemoryClock)
+    written: datetime | PortError | None = None
+    """Until when days are written, or why nobody can say."""
 
     def deploy(self, service: str, **scores: int) -> None:
         """Deploy it; zones by their letter."""
@@ -90,7 +99,20 @@ class World:
     @property
     def surveying(self) -> Surveying:
         """What is under test."""
-        return Surveying(self.services, self.oracle, self.store, self.ticker, self.telemetry, self.clock)
+        return Surveying(
+            self.services,
+            self.oracle,
+            self.store,
+            self.ticker,
+            self.telemetry,
+            self.clock,
+            self._written_until,
+        )
+
+    def _written_until(self, _service: str) -> datetime | None:
+        if isinstance(self.written, PortError):
+            raise self.written
+        return self.written
 
     def known(self, service: str) -> Survey | None:
         """What a launch would know."""
@@ -156,6 +178,61 @@ def test_images_of_versions_are_looked_at(world: World) -> None:
     assert world.telemetry.counts[Metric.IMAGES_GONE] == 1
     (gone,) = (facts for event, facts in world.telemetry.records if event == "image_gone")
     assert (gone["service"], gone["version"], gone["image"]) == ("chat", 5, "ami-5")
+
+
+def test_what_a_person_must_mend_is_kept_with_the_survey(world: World) -> None:
+    """What the survey found itself, images that are gone, and what AWS refuses besides: for ticks to tell."""
+    world.deploy("chat", a=9)
+    world.oracle.findings = (Finding(FindingKind.QUOTA_SHORT, "0 vCPU"),)
+    world.oracle.gone = {demo_spec("chat").version}
+    world.oracle.refusal = Denied("not authorized")
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    assert [finding.kind for finding in found.findings] == [
+        FindingKind.QUOTA_SHORT,
+        FindingKind.IMAGE_GONE,
+        FindingKind.SURVEY_REFUSED,
+    ]
+    assert world.telemetry.counts[Metric.SURVEY_REFUSED] == 1
+    # The next one that finds nothing has nothing.
+    world.oracle.findings, world.oracle.gone, world.oracle.refusal = (), set(), None
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    assert found.findings == ()
+
+
+def test_no_answer_is_nobodys_to_mend(world: World) -> None:
+    """A throttle, or a server error: it is counted, and the next survey asks again."""
+    world.deploy("chat", a=9)
+    world.oracle.refusal = Unavailable("DescribeInstanceStatus")
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    assert found.findings == ()
+    assert world.telemetry.counts[Metric.SURVEY_UNANSWERED] == 1
+
+
+def test_a_survey_knows_until_when_days_are_written(world: World) -> None:
+    """From the ledger; without days, since when they are awaited, which a failed look doesn't put off."""
+    world.deploy("chat", a=9)
+
+    def accounted_at() -> datetime | None:
+        world.surveying.on_event(SCHEDULED)
+        found = world.known("chat")
+        assert found
+        return found.accounted_at
+
+    began = world.clock.now()
+    assert accounted_at() == began
+    world.clock.advance(3600)
+    assert accounted_at() == began
+    world.written = world.clock.now()
+    world.clock.advance(60)
+    assert accounted_at() == began + seconds(3600)
+    world.written = Unavailable("GetItem")
+    assert accounted_at() == began + seconds(3600)
 
 
 def test_the_controller_hears_what_ec2_announces(world: World) -> None:
@@ -356,11 +433,14 @@ def test_an_event_of_another_kind_is_an_error(world: World) -> None:
 
 
 def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler hands the event over, has the days written, and flushes metrics whatever comes of it."""
+    """The handler asks the queue, hands the event over, has the days written, and flushes metrics."""
     flushed: list[None] = []
     monkeypatch.setattr(FUNCTION, "surveying", lambda: world.surveying)
     accounted: list[Any] = []
     monkeypatch.setattr(FUNCTION, "ledger", lambda: SimpleNamespace(on_event=accounted.append))
+    kept: list[None] = []
+    queue = SimpleNamespace(keep_in_use=lambda: kept.append(None))
+    monkeypatch.setattr(FUNCTION, "dead_letters", lambda: queue)
     monkeypatch.setattr(FUNCTION.telemetry, "flush", lambda: flushed.append(None))
     world.deploy("chat", a=9)
     FUNCTION.handler(SCHEDULED, Context())
@@ -369,4 +449,4 @@ def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: 
     world.oracle.scores.clear()
     with pytest.raises(SurveyFailedError):
         FUNCTION.handler(SCHEDULED, Context())
-    assert len(flushed) == 2
+    assert len(flushed) == len(kept) == 2

@@ -149,10 +149,10 @@ class MessageChecker:
         """Check that these were set aside; return those for which the call failed."""
         calls = [c for c in invocation.calls if c.call is Call.SET_ASIDE]
         tried = [c.about for c in calls if isinstance(c.about, tuple)]
-        if sorted(body for _, body in tried) != sorted(bodies):
+        if sorted(body for _, body, _ in tried) != sorted(bodies):
             self._report(invocation, Rule.MALFORMED_SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
-        if not all(why for why, _ in tried):
-            self._report(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason")
+        if not all(why and source for why, _, source in tried):
+            self._report(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason, or its queue")
         return Counter(c.about[1] for c in calls if c.is_error and isinstance(c.about, tuple))
 
     def _expect_redelivery(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:

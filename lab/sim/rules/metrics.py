@@ -51,6 +51,7 @@ CONTROL_PLANE_METRICS = frozenset(
         Metric.FOREIGN_INSTANCES,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
+        Metric.ACTION_REQUIRED,
         Metric.EVENTS_UNSENT,
     }
 )
@@ -88,6 +89,12 @@ LASTING_REFUSALS = frozenset(
 )
 """Refusals that a person must fix: docs/operations.md."""
 
+SILENT_AFTER_S = 3 * 3600.0
+"""Without a survey for so long, or a day written: three in a row."""
+
+LATE_LEAVE_S = 5.0
+"""A tick may be so much faster than a look at who leaves, and no look is late."""
+
 _Key = tuple[Metric, str | None]
 
 
@@ -99,9 +106,11 @@ class MetricBounds:
         self.most: Counter[_Key] = Counter()
 
     def add(self, metric: Metric, service: str | None, least: int = 1, most: int | None = None) -> None:
-        """Add to both bounds: the same number, or one for each."""
+        """Add to both bounds: the same number, or one for each. What is denied, a person must mend."""
         if not (least or most):
             return
+        if metric is Metric.CALLS_DENIED:
+            self.add(Metric.ACTION_REQUIRED, None, least, most)
         key = metric, None if metric in CONTROL_PLANE_METRICS else service
         self.least[key] += least
         self.most[key] += least if most is None else most
@@ -194,6 +203,8 @@ class MetricChecker:
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
+            late = self._late_leaves(spec, rows, self.checker.scheduler.now)
+            bounds.add(Metric.ACTION_REQUIRED, None, 0, late)
             is_told = any(r.is_crashing and r.state.is_active for r in rows.replicas.values())
             if is_told or is_looping(rows.backoff, spec.version):
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
@@ -269,8 +280,16 @@ class MetricChecker:
             ]
             bounds.add(Metric.POOLS_COOLING, specs[0].service, min(counts), max(counts))
             self._check_costs(invocation, rows, memory)
+            found = [_to_mend(rows, memory, recalled.at + slack_s) for slack_s in (-MAX_SKEW_S, MAX_SKEW_S)]
+            bounds.add(Metric.ACTION_REQUIRED, None, min(found), max(found))
         elif any(c.metric in COSTS for c in invocation.metrics):
             self._report(invocation, "a cost is counted, and nobody knows a price")
+
+    def _late_leaves(self, spec: ServiceSpec, rows: Rows, time: float) -> int:
+        """How many warned replicas still serve so long after they should have left that it may be told."""
+        serving = (r for r in rows.replicas.values() if r.serves and r.warned_at)
+        latest = limits.WARNING_S - spec.drain_s - limits.DEREGISTRATION_LAG_S + LATE_LEAVE_S - MAX_SKEW_S
+        return sum(bool(r.warned_at and time > time_of(r.warned_at) + latest) for r in serving)
 
     def _specs(self, invocation: Invocation, rows: object) -> list[ServiceSpec]:
         """The documents of which one was in effect."""
@@ -440,6 +459,16 @@ class MetricChecker:
 
     def _report(self, invocation: Invocation, what: str) -> None:
         self.checker.report(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
+
+
+def _to_mend(rows: Rows, memory: PoolMemory, time: float) -> int:
+    """How much a person must mend by the last survey: what it found, and that it was hours ago."""
+    survey = memory.survey
+    known = [time_of(min(r.entered.values())) for r in rows.replicas.values()]
+    surveyed = time_of(survey.at) if survey else min(known, default=time)
+    written = time_of(survey.accounted_at) if survey and survey.accounted_at else time
+    found = len(survey.findings) if survey else 0
+    return found + sum(time - at > SILENT_AFTER_S for at in (surveyed, written))
 
 
 def _came_back_warned(row: Replica) -> bool:

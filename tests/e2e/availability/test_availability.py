@@ -26,7 +26,7 @@ def test_an_instance_that_cannot_be_terminated_holds_up_nobody(stories: Stories)
     """A new replica comes into rotation all the same; once it may be terminated, the instance goes."""
     story = stories.stuck
     bench = story.bench
-    bench.until_alarm(Metric.CALLS_DENIED)
+    bench.until_alarm(Metric.ACTION_REQUIRED)
     (kept,) = (r for r in bench.watch.look().present if r.state is ReplicaState.DRAINING)
     bench.want(len(story.before))
     seen = bench.watch.until(lambda seen: len(seen.ready) == len(story.before), "as many as wanted serve", 90)

@@ -77,7 +77,7 @@ emergency."""
 UNCHANGED = cloudwatch.TreatMissingData.IGNORE
 """No tick, no news: an alarm that rings must not end because nobody counts any more."""
 
-WHERE_WORDS = f"EC2's own words and the remedy are on the fleet's dashboard, under '{BLOCKED_TITLE}', too."
+WHERE_WORDS = f"EC2's own words and the remedy are on the dashboard, under '{BLOCKED_TITLE}', too."
 
 
 class ServiceAlarms(Construct):

@@ -1,15 +1,33 @@
-"""`ports.Telemetry` with Powertools: a log of JSON lines, metrics for CloudWatch among them."""
+"""`ports.Telemetry`: a log of JSON lines, by Powertools. What was counted is one of them for each service.
+
+Where an alarm looks at one of its numbers, that is a metric, too: CloudWatch's embedded metric format says in
+the line itself which fields are metrics. The others cost nothing but the line:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import (
+    ALL_METRICS,
+    COUNTED,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    Env,
+    Metric,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.logging import Logger
@@ -19,15 +37,25 @@ _TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """Names that `logging` refuses as extra ones, with an error."""
 
 
+def as_deployed(metric: Metric, service: str) -> bool:  # noqa: ARG001 - every service's are treated alike
+    """Whether a metric of a service's, or of none, is CloudWatch's, too: by what the function is set to."""
+    return metric.is_alarmed or os.environ.get(Env.METRICS) == ALL_METRICS
+
+
 class PowertoolsTelemetry:
     """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation.
+
+    `is_sent` says of each metric and service, at each flush, whether CloudWatch gets it as a metric.
 
     Powertools is imported with the first line to write: it takes as long as a client or two, and what a
     function has just been started for, to deregister and to launch, comes before it logs anything.
     """
 
-    def __init__(self, logger: Logger | None = None) -> None:
+    def __init__(
+        self, logger: Logger | None = None, *, is_sent: Callable[[Metric, str], bool] = as_deployed
+    ) -> None:
         self._given = logger
+        self._is_sent = is_sent
         self._invocation: Mapping[str, object] = {}
         self._is_cold = True
         self._counted: dict[str, list[tuple[Metric, float]]] = defaultdict(list)
@@ -61,23 +89,18 @@ class PowertoolsTelemetry:
         log(event, extra={**self._invocation, **named}, stacklevel=3)
 
     def flush(self) -> None:
-        """Write the metrics to the log."""
-        if not self._counted:
-            return
-        from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
-
+        """Write what was counted to the log: a line for each service, and one for what belongs to none."""
         counted = dict(self._counted)
         self._counted.clear()
         for service, values in counted.items():
-            dimensions = {METRICS_DIMENSION: service}
-            # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation
-            # counts for several services. `EphemeralMetrics` is its own answer: one each, nothing shared.
-            metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
+            by_metric: dict[Metric, list[float]] = defaultdict(list)
             for metric, value in values:
-                metrics.add_metric(metric.value, MetricUnit(metric.unit.value), value)
-            # Powertools writes a full set by itself, which leaves an empty one.
-            if metrics.metric_set:
-                metrics.flush_metrics()
+                by_metric[metric].append(value)
+            fields = {metric.value: _together(metric, found) for metric, found in by_metric.items()}
+            line = {"message": COUNTED, METRICS_DIMENSION: service, **fields}
+            sent = [metric for metric in by_metric if self._is_sent(metric, service)]
+            # Logging would put its own fields around it, and CloudWatch looks at a line's outermost ones.
+            sys.stdout.write(json.dumps(line | _directive(sent) if sent else line) + "\n")
 
     @cached_property
     def _logger(self) -> Logger:
@@ -91,3 +114,17 @@ class PowertoolsTelemetry:
 def _free(name: str) -> str:
     # A log line must not be what fails.
     return f"{name}_" if name in _TAKEN else name
+
+
+def _together(metric: Metric, values: Sequence[float]) -> float:
+    """What an invocation counted of one metric, as the one number that queries of the log reckon with."""
+    if metric.is_level:
+        return values[-1]
+    return sum(values) if metric.unit is Unit.COUNT else max(values)
+
+
+def _directive(sent: Sequence[Metric]) -> dict[str, object]:
+    """What makes these fields of a line CloudWatch's metrics."""
+    metrics = [{"Name": metric.value, "Unit": metric.unit.value} for metric in sent]
+    group = {"Namespace": METRICS_NAMESPACE, "Dimensions": [[METRICS_DIMENSION]], "Metrics": metrics}
+    return {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [group]}}

@@ -53,7 +53,6 @@ class Cells(HTMLParser):
             self.cells.append("")
             self._is_in_cell = True
         elif tag == "cwdb-action":  # what it says is for CloudWatch
-            if tag == "td":
             self._is_in_cell = False
 
     def handle_data(self, data: str) -> None:

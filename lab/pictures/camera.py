@@ -1,4 +1,4 @@
-"""Takes pictures of a deployment: its boards and what commands print."""
+"""Takes pictures of a deployment: its board and what commands print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boards as pictures: `lab.pictures` draws what is in the template, with an account's values."""
+"""The board as a picture: `lab.pictures` draws what is in the template, with an account's values."""
 
 from __future__ import annotations
 

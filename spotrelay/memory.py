@@ -640,6 +640,8 @@ class MemoryTelemetry:
         """Each value that was counted, as it was."""
         self.services: dict[Metric, set[str | None]] = defaultdict(set)
         """Whose it was; None: of no service."""
+        self.sent: set[str] = set()
+        """Of which services all is a metric."""
         self.told: list[tuple[datetime, str, Alarm, bool]] = []
         """When, of which service, which alarm, and whether its incident lasts."""
         self.records: list[tuple[str, Mapping[str, object]]] = []
@@ -649,6 +651,10 @@ class MemoryTelemetry:
         self.services[metric].add(service)
         self.counts[metric] += int(value)
         self.values[metric].append(value)
+
+    def send_all(self, service: str) -> None:
+        """See `ports.Telemetry.send_all`."""
+        self.sent.add(service)
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
         """See `ports.Telemetry.tell`."""

@@ -15,9 +15,9 @@ from constructs import Construct
 
 from spotrelay.core import mending
 from spotrelay.core.names import (
+    ALL_METRICS,
     CONTROL_PLANE_PARAMETER,
     DRILL_FUNCTION,
-    METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
     SERVICES_PATH,
     TABLE_PARTITION_KEY,
@@ -26,7 +26,7 @@ from spotrelay.core.names import (
     WIDGET_FUNCTION,
     Env,
     Metric,
-    fleet_dashboard_name,
+    dashboard_name,
 )
 from stacks import drills, operators, permissions
 from stacks.alarms import Alarms, log_search
@@ -172,14 +172,14 @@ class ControlPlaneStack(Stack):
             kms_key_arn=settings.kms_key_arn,
             template_conditions=settings.template_conditions,
         )
-        environment = {
+        environment: dict[str, str] = {
             Env.TABLE: table.table_name,
             Env.TICK_QUEUE_URL: ticks.queue.queue_url,
             Env.LEAVE_QUEUE_URL: leaves.queue.queue_url,
             Env.DEAD_LETTER_QUEUE_URL: dead_letters.queue_url,
             Env.SERVICES_PATH: SERVICES_PATH,
             "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
-            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+            **({Env.METRICS: ALL_METRICS} if settings.all_metrics else {}),
         }
         code = functions_code()
         on_signal = ControlFunction(
@@ -238,7 +238,7 @@ class ControlPlaneStack(Stack):
                     "table": table.table_name,
                     "tick_queue_url": ticks.queue.queue_url,
                     "drill_function": DRILL_FUNCTION,
-                    "dashboard": fleet_dashboard_name(self.region),
+                    "dashboard": dashboard_name(self.region),
                     "log_groups": [
                         control.log_group.log_group_name for control in (on_signal, reconcile, survey)
                     ],
@@ -320,7 +320,10 @@ class ControlPlaneStack(Stack):
             dead_letter_arn=dead_letters.queue_arn,
         )
         board = dashboard(
-            self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]
+            self,
+            "Dashboard",
+            alarms=alarms.alarms,
+            logs=[control.log_group for control in (on_signal, reconcile, survey)],
         )
 
         for name, value in {

@@ -159,6 +159,11 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
                 ("*",),
             ),
             Grant(
+                "draw what services' clients met; metrics are no resources that a policy could name",
+                ("cloudwatch:GetMetricData",),
+                ("*",),
+            ),
+            Grant(
                 "read a service's replicas, its history and what is known of pools",
                 ("dynamodb:GetItem", "dynamodb:Query"),
                 (place.table_arn,),

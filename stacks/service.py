@@ -19,7 +19,6 @@ from stacks.network import Network, NetworkStack, given, within
 from stacks.prober import ProberFunction
 from stacks.removal import RemovalResource
 from stacks.service_alarms import ServiceAlarms
-from stacks.service_dashboard import service_dashboard
 from stacks.settings import OF_SERVICE, AppSettings
 
 
@@ -92,9 +91,7 @@ class ServiceStack(Stack):
             parameter.node.add_dependency(prober)
         # When the stack goes, the document goes first: that is what the control plane learns of.
         parameter.node.add_dependency(removal)
-        alarms = ServiceAlarms(self, "Alarms", service=service, entrance=entrance)
-        board = service_dashboard(self, "Dashboard", service=service, entrance=entrance, alarms=alarms.alarms)
-        CfnOutput(self, "DashboardName", value=board.dashboard_name)
+        ServiceAlarms(self, "Alarms", service=service, entrance=entrance)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
     def _entrance(self, service: Service, network: Network, settings: AppSettings) -> Entrance:

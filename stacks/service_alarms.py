@@ -39,7 +39,7 @@ SLOW_PERIODS = 3
 """A quarter of an hour, by `entrance.RESPONSE_PERIOD`: one long answer is no habit, and the threshold is no
 emergency."""
 
-WHERE_WORDS = f"EC2's own words and the remedy are on the fleet's dashboard, under '{BLOCKED_TITLE}', too."
+WHERE_WORDS = f"EC2's own words and the remedy are on the dashboard, under '{BLOCKED_TITLE}', too."
 
 
 class ServiceAlarms(Construct):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from spotrelay.core.names import SETTINGS_METADATA
+from spotrelay.core.names import ALL_METRICS, SETTINGS_METADATA
 from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.inputs import NOTHING, Inputs, InputsError, inputs
 
@@ -42,7 +42,7 @@ MAX_API_KEYS = 3
 
 SUBNETS_EXAMPLE = "subnet-0123456789abcdef0=us-east-1a,subnet-0123456789abcdef1=us-east-1b"
 
-OF_CONTROL_PLANE = ("alarm_email", "kms_key_arn", "template_conditions")
+OF_CONTROL_PLANE = ("alarm_email", "kms_key_arn", "metrics", "template_conditions")
 OF_NETWORK = ("zones", "nat_gateways", "public_addresses")
 OF_SERVICE = (
     "vpc_id",
@@ -117,6 +117,9 @@ class AppSettings:
     alarm_email: str | None = None
     kms_key_arn: str | None = None
     """The key that encrypts the instances' volumes; None: the account's default key for EBS."""
+    all_metrics: bool = False
+    """Whether all that is counted is a metric of CloudWatch's, for people's own tools: docs/cost.md says what
+    that costs."""
     template_conditions: bool = True
     """Whether launches are tied to our templates by condition keys, too: AWS documents these for
     RunInstances, and nowhere for a launch that CreateFleet makes."""
@@ -175,6 +178,7 @@ class AppSettings:
             access_logs_bucket=_text(context, "access_logs_bucket", r"[a-z0-9.-]{3,63}", "a bucket's name"),
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
             kms_key_arn=_kms_key_arn(context, target_region),
+            all_metrics=_text(context, "metrics", ALL_METRICS, f"{ALL_METRICS}, or nothing") is not None,
             template_conditions=_flag(context, "template_conditions", default=True),
             given={
                 name: value

@@ -5,7 +5,7 @@
 
 The production controller and its production store run against ports that count: a table of moto's whose every
 request is weighed as DynamoDB bills it, and fakes of EC2 and the load balancer, whose calls are free. Alarms,
-dashboard and queues are counted in the templates. Nothing here takes account of AWS's free tiers.
+dashboards and queues are counted in the templates. Nothing here takes account of AWS's free tiers.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ PRICES = {
     "composite": Price(0.50, "composite alarm and month", CLOUDWATCH),
     "dashboard": Price(3.00, "dashboard and month", CLOUDWATCH),
     "log": Price(0.50, "GB of log", CLOUDWATCH),
+    "scan": Price(0.005, "GB of log that a query reads", CLOUDWATCH),
     "sqs": Price(0.40, "million requests", "https://aws.amazon.com/sqs/pricing/"),
     "invocation": Price(0.20, "million invocations", "https://aws.amazon.com/lambda/pricing/"),
     "gb_s": Price(13.3334, "million GB-seconds, arm64", "https://aws.amazon.com/lambda/pricing/"),
@@ -512,7 +513,9 @@ class Counts:
     composites: int
     """Of a service: the control plane has none."""
     dashboards: int
-    service_dashboards: int
+    """The control plane's: a service has none."""
+    queries: int
+    """Of logs, whenever somebody looks at the dashboard."""
     pollers: int
     """Requests with which Lambda asks the queues, all the time."""
     followed: Sequence[Followed]
@@ -549,7 +552,7 @@ def counted() -> Counts:
         service_alarms=service[ALARM_METRICS],
         composites=service["AWS::CloudWatch::CompositeAlarm"],
         dashboards=control_plane["AWS::CloudWatch::Dashboard"],
-        service_dashboards=service["AWS::CloudWatch::Dashboard"],
+        queries=control_plane[QUERIES],
         pollers=control_plane[QUEUE_POLLERS],
         followed=[_followed(situation) for situation in situations(REPLICAS)],
     )
@@ -590,8 +593,11 @@ def _quiet_aws() -> Iterator[Clients]:
         yield Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
 
 
-ALARM_METRICS, QUEUE_POLLERS = "metrics of alarms", "pollers of queues"
+ALARM_METRICS, QUEUE_POLLERS, QUERIES = "metrics of alarms", "pollers of queues", "queries of dashboards"
 """Counted beside the types of resources."""
+
+LOG_WIDGET = r"""{\"type\":\"log\","""
+"""How one begins in a template: a board's body is JSON in a JSON string."""
 
 
 def _templates() -> tuple[Counter[str], Counter[str]]:
@@ -613,10 +619,15 @@ def _types(assembly: Path, stack: str) -> Counter[str]:
         if resource["Type"] == "AWS::CloudWatch::Alarm":
             queries = resource["Properties"].get("Metrics", [{"MetricStat": {}}])
             found[ALARM_METRICS] += sum("MetricStat" in query for query in queries)
-        if resource["Type"] == "AWS::Lambda::EventSourceMapping":
+        elif resource["Type"] == "AWS::Lambda::EventSourceMapping":
             found[QUEUE_POLLERS] += BOUND_POLLERS if "ScalingConfig" in resource["Properties"] else POLLERS
+        elif resource["Type"] == "AWS::CloudWatch::Dashboard":
+            found[QUERIES] += json.dumps(resource["Properties"]["DashboardBody"]).count(LOG_WIDGET)
     return found
 
+
+SHOWN_H = 12
+"""What the dashboard shows unless somebody chooses another time."""
 
 FLEETS = (1, 10, 100)
 INTERRUPTIONS = 1000
@@ -646,8 +657,7 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
         a + b for a, b in zip(used("invocations", 1e6, "invocation"), used("gb_s", 1e6, "gb_s"), strict=True)
     ]
     return [
-        ("Dashboards", f"{counts.dashboards}, and {counts.service_dashboards} of each service",
-         each("dashboard", counts.dashboards, counts.service_dashboards)),
+        ("Dashboards", str(counts.dashboards), each("dashboard", counts.dashboards)),
         ("Alarms of the control plane", f"{counts.alarms} metrics", each("alarm", counts.alarms)),
         ("Alarms of each service", f"{counts.service_alarms} metrics each",
          each("alarm", 0, counts.service_alarms)),
@@ -709,6 +719,9 @@ def report(counts: Counts) -> str:
         " those of the service at rest.",
         "",
         *_followed_table(counts),
+        f"The dashboard costs something besides when somebody looks: {counts.queries} queries read the log of"
+        f" {SHOWN_H} hours, {_scanned_gb(counts) * 1000:.0f} MB with one service at rest, for"
+        f" {_scanned_gb(counts) * PRICES['scan'].usd:.4f} USD, and as much more with each further one.",
         "",
         f"| list price on {PRICED_ON} | USD | per | |",
         "|---|---:|---|---|",
@@ -727,6 +740,12 @@ def _followed_table(counts: Counts) -> Iterator[str]:
     yield f"|---|---|{'---:|' * len(counts.followed)}"
     yield from (f"| {what} | {how_many} | {_usd(usd)} |" for what, how_many, usd in table)
     yield f"| **Total** | | {_usd(total(table), bold=True)} |"
+
+
+def _scanned_gb(counts: Counts) -> float:
+    """What one look at the dashboard reads: each of its queries all of the log that it shows."""
+    per_hour = counts.minute.times(60).plus(counts.hour)
+    return counts.queries * SHOWN_H * per_hour.log_b / 1e9
 
 
 def _usd(amounts: Sequence[float], *, bold: bool = False) -> str:

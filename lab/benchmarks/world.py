@@ -64,7 +64,6 @@ def settings(server: Loopback) -> dict[str, str]:
         Env.DEAD_LETTER_QUEUE_URL: f"{server.url}/000000000000/dead-letters",
         Env.SERVICES_PATH: SERVICES_PATH,
         "POWERTOOLS_SERVICE_NAME": "SpotRelay",
-        "POWERTOOLS_METRICS_NAMESPACE": "SpotRelay",
     }
 
 

@@ -1,4 +1,4 @@
-"""CloudWatch's metric math, as far as alarms and boards here use it; the rest is refused.
+"""CloudWatch's metric math, as far as alarms here use it; the rest is refused.
 
 The rules for values that are missing are those of the user guide, "Using metric math": in arithmetic and in
 comparisons a missing value counts as 0 where the other series has one, a division by 0 leaves none, and IF

@@ -1,1 +1,1 @@
-"""`python -m lab.pictures`: the pictures of page, boards and terminal in docs/images."""
+"""`python -m lab.pictures`: the pictures of page, board and terminal in docs/images."""

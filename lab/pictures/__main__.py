@@ -26,7 +26,7 @@ from lab.local.environment import EC2_WARNING_S
 from lab.pictures import page
 from lab.pictures.camera import Camera
 from lab.pictures.story import SERVICE, Story
-from spotrelay.core.names import fleet_dashboard_name, service_dashboard_name
+from spotrelay.core.names import dashboard_name
 from spotrelay.operate.watch import NotInTimeError
 
 FAILED = 2
@@ -83,9 +83,9 @@ def _tell(story: Story, camera: Camera) -> None:
     camera.terminal("history", ["spotrelay", "history", SERVICE], 118)
     camera.terminal("explain", ["spotrelay", "explain", SERVICE, str(replacement.id)], 110)
     camera.terminal("cost", ["spotrelay", "cost", SERVICE, "--days", "1"], 110)
-    camera.board("board-service", service_dashboard_name(SERVICE, REGION))
+    camera.board("board-service", dashboard_name(REGION), SERVICE)
     story.refuse()
-    camera.board("board-fleet", fleet_dashboard_name(REGION))
+    camera.board("board-fleet", dashboard_name(REGION))
 
 
 if __name__ == "__main__":

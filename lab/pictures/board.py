@@ -6,17 +6,17 @@ and type are near CloudWatch's; what a board says is exact.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
-from markdown_it import MarkdownIt
-
-from lab.pictures.chart import chart
-from lab.pictures.lines import Metrics, latest, lines
+from lab.pictures.chart import Line, chart
+from lab.pictures.insights import Event, Query
 
 WIDTH = 1440
 """Of the page, in pixels."""
@@ -31,19 +31,19 @@ TITLE = 34
 STYLE = Path(__file__).with_name("board.css")
 
 
-class Account(Metrics, Protocol):
+class Account(Protocol):
     """Where a board finds what it shows."""
 
     def alarm_state(self, arn: str) -> tuple[str, str]:
         """The name of an alarm, and its state."""
         ...
 
-    def custom(self, endpoint: str, params: Mapping[str, Any]) -> str:
-        """The HTML of a custom widget."""
+    def custom(self, endpoint: str, params: Mapping[str, Any], start: datetime, end: datetime) -> str:
+        """The HTML of a custom widget, on a board of this time."""
         ...
 
-    def query(self, query: str, start: datetime, end: datetime) -> Sequence[Mapping[str, str]]:
-        """The rows that a query of CloudWatch Logs Insights finds."""
+    def events(self, groups: Sequence[str], start: datetime, end: datetime) -> Sequence[Event]:
+        """The lines of these log groups."""
         ...
 
 
@@ -53,10 +53,17 @@ class Shown:
 
     name: str
     body: Mapping[str, Any]
-    account: Callable[[datetime, datetime], Account]
-    """Of a span of time: a widget may have its own."""
+    account: Account
     start: datetime
     end: datetime
+
+
+def chosen(body: Mapping[str, Any], service: str) -> Mapping[str, Any]:
+    """The board's body when somebody has chosen a service: its variable is a pattern in the body's JSON."""
+    (variable,) = body["variables"]
+    rest = json.dumps({name: part for name, part in body.items() if name != "variables"})
+    replaced: Mapping[str, Any] = json.loads(re.sub(variable["pattern"], service, rest))
+    return replaced
 
 
 def page(shown: Shown) -> str:
@@ -78,51 +85,32 @@ def _widget(shown: Shown, widget: Mapping[str, Any]) -> str:
     )
     title = f"<h2>{escape(properties['title'])}</h2>" if properties.get("title") else ""
     inside = _KINDS[kind](shown, widget)
-    is_clear = properties.get("background") == "transparent"
-    return (
-        f'<section style="{place}"{" class=clear" if is_clear else ""}>{title}'
-        f'<div class="body {kind}">{inside}</div></section>'
-    )
-
-
-def _metric(shown: Shown, widget: Mapping[str, Any]) -> str:
-    properties = widget["properties"]
-    start = shown.end - _before(properties["start"]) if "start" in properties else shown.start
-    found = lines(properties, shown.account(start, shown.end))
-    if properties.get("view") == "singleValue":
-        cells = "".join(
-            f'<div><dt><i style="background:{line.color or "#1f77b4"}"></i>{escape(line.label)}</dt>'
-            f"<dd>{_number(latest(line))}</dd></div>"
-            for line in found
-        )
-        return f'<dl class="numbers" style="margin:0">{cells}</dl>'
-    size = (
-        int(widget["width"] * COLUMN) - GAP - 2 * 12 - 2,
-        widget["height"] * ROW - GAP - TITLE - 8,
-    )
-    return chart(properties, found, start, shown.end, size)
+    return f'<section style="{place}">{title}<div class="body {kind}">{inside}</div></section>'
 
 
 def _alarms(shown: Shown, widget: Mapping[str, Any]) -> str:
-    account = shown.account(shown.start, shown.end)
-    states = [account.alarm_state(arn) for arn in widget["properties"]["alarms"]]
+    states = [shown.account.alarm_state(arn) for arn in widget["properties"]["alarms"]]
     boxes = "".join(f'<span class="{escape(state)}">{escape(name)}</span>' for name, state in states)
     return f'<div class="alarms">{boxes}</div>'
 
 
 def _custom(shown: Shown, widget: Mapping[str, Any]) -> str:
     properties = widget["properties"]
-    account = shown.account(shown.start, shown.end)
-    return account.custom(properties["endpoint"], properties.get("params", {}))
-
-
-def _text(_: Shown, widget: Mapping[str, Any]) -> str:
-    return str(MarkdownIt().render(widget["properties"]["markdown"]))
+    return shown.account.custom(properties["endpoint"], properties.get("params", {}), shown.start, shown.end)
 
 
 def _log(shown: Shown, widget: Mapping[str, Any]) -> str:
-    account = shown.account(shown.start, shown.end)
-    rows = account.query(widget["properties"]["query"], shown.start, shown.end)
+    properties = widget["properties"]
+    query = Query.of(properties["query"])
+    events = shown.account.events(query.groups, shown.start, shown.end)
+    if properties["view"] == "timeSeries":
+        lines = [Line(label, points, query.period_s) for label, points in query.lines(events).items()]
+        size = (
+            int(widget["width"] * COLUMN) - GAP - 2 * 12 - 2,
+            widget["height"] * ROW - GAP - TITLE - 8,
+        )
+        return chart(lines, shown.start, shown.end, size, is_stacked=properties.get("stacked", False))
+    rows = query.rows(events)
     if not rows:
         return "<p>No data in this time</p>"
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
@@ -133,21 +121,7 @@ def _log(shown: Shown, widget: Mapping[str, Any]) -> str:
 
 
 _KINDS: Mapping[str, Callable[[Shown, Mapping[str, Any]], str]] = {
-    "metric": _metric,
     "alarm": _alarms,
     "custom": _custom,
-    "text": _text,
     "log": _log,
 }
-
-
-def _before(start: str) -> timedelta:
-    """A widget's own beginning: `-PT24H`."""
-    return timedelta(hours=int(start.removeprefix("-PT").removesuffix("H")))
-
-
-def _number(value: float | None) -> str:
-    """Three digits that count, as CloudWatch shows them."""
-    if value is None:
-        return "--"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Takes pictures of a deployment: its boards and what commands print."""
+"""Takes pictures of a deployment: its board and what commands print."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ class Camera:
         self._env = env
         self._since = datetime.now(UTC)
 
-    def board(self, picture: str, name: str) -> None:
-        """A dashboard of the account, of the time since the camera is there."""
+    def board(self, picture: str, name: str, service: str = "") -> None:
+        """A dashboard of the account, of the time since the camera is there, with this service chosen."""
         session = self._operator.session
         body = json.loads(session.client("cloudwatch").get_dashboard(DashboardName=name)["DashboardBody"])
         shown = board.Shown(
-            name, body, lambda start, end: CloudAccount(session, start, end), self._since, datetime.now(UTC)
+            name,
+            board.chosen(body, service) if service else body,
+            CloudAccount(session),
+            self._since,
+            datetime.now(UTC),
         )
         photograph(self._chrome, board.page(shown), picture)
 

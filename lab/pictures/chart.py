@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import cycle
@@ -14,7 +15,7 @@ from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lab.pictures.lines import Line
+from lab.pictures.insights import Series
 
 DPI = 96
 """A browser's: an inch of a drawing is so many of its pixels."""
@@ -36,7 +37,7 @@ COLORS = (
     "#bcbd22",
     "#17becf",
 )
-"""CloudWatch's, in its order, for lines that the widget gives none."""
+"""CloudWatch's, in its order."""
 
 STYLE = {
     "svg.fonttype": "none",  # text stays text, in the page's own type
@@ -50,32 +51,31 @@ STYLE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One of a widget's."""
+
+    label: str
+    points: Series
+    period_s: int
+    """Points that are further apart than this have a gap between them."""
+
+
 def chart(
-    properties: Mapping[str, Any],
-    lines: Sequence[Line],
-    start: datetime,
-    end: datetime,
-    size: tuple[int, int],
+    lines: Sequence[Line], start: datetime, end: datetime, size: tuple[int, int], *, is_stacked: bool
 ) -> str:
     """The SVG of a graph widget of this many pixels."""
     width, height = size
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # its stubs want one type of all values
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
-        left = figure.add_subplot()
-        right = left.twinx() if any(line.is_right for line in lines) else None
-        colors = cycle(COLORS)
-        colored = [(line, line.color or next(colors)) for line in lines]
-        if properties.get("stacked"):
-            _stack(left, [one for one in colored if not one[0].is_right])
-        for line, color in colored:
-            axes = right if line.is_right and right is not None else left
-            if not properties.get("stacked") or line.is_right:
+        axes = figure.add_subplot()
+        colored = list(zip(lines, cycle(COLORS), strict=False))
+        if is_stacked:
+            _stack(axes, colored)
+        else:
+            for line, color in colored:
                 _draw(axes, line, color)
-        axis = properties.get("yAxis", {})
-        _finish(left, axis.get("left", {}), start, end, [line for line in lines if not line.is_right])
-        if right is not None:
-            _finish(right, axis.get("right", {}), start, end, [line for line in lines if line.is_right])
-            right.grid(visible=False)
+        _finish(axes, start, end, lines)
         handles = [mpl.lines.Line2D([], [], color=color, lw=5) for _, color in colored]
         names = [line.label for line, _ in colored]
         if names:
@@ -85,7 +85,7 @@ def chart(
                 handles, names, loc="outside lower left", ncols=ncols, frameon=False, handlelength=0.9
             )
         if not any(line.points for line in lines):
-            left.text(0.5, 0.5, "No data in this time", transform=left.transAxes, ha="center", va="center")
+            axes.text(0.5, 0.5, "No data in this time", transform=axes.transAxes, ha="center", va="center")
         out = StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()[out.getvalue().index("<svg") :]
@@ -121,18 +121,13 @@ def _stack(axes: Axes, colored: Sequence[tuple[Line, str]]) -> None:
         axes.stackplot(moments, heights, colors=[color for _, color in colored], alpha=0.75)
 
 
-def _finish(
-    axes: Axes, axis: Mapping[str, Any], start: datetime, end: datetime, lines: Sequence[Line]
-) -> None:
+def _finish(axes: Axes, start: datetime, end: datetime, lines: Sequence[Line]) -> None:
     # A period that began before the time that is shown is shown, as CloudWatch does.
     first = min((_moment(min(line.points)) for line in lines if line.points), default=start)
     span: Any = (min(start, first), end)
     axes.set_xlim(*span)
-    top = axes.get_ylim()[1]
-    least = axis.get("min")
-    if least is not None:
-        values = [value for line in lines for value in line.points.values()]
-        axes.set_ylim(least, axis.get("max", max(top, 1.0) * 1.08 if any(values) else 1.0))
+    values = [value for line in lines for value in line.points.values()]
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.08 if any(values) else 1.0)
     axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=8))  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
     is_counted = all(value == int(value) for line in lines for value in line.points.values())

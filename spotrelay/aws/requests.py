@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.loads import BALANCER, PERIOD_S, is_settled, query
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -23,7 +23,7 @@ MARGIN = timedelta(hours=1)
 are no values at all, and the call takes time, the start is rounded down, and clocks differ."""
 
 ROUTED, NOBODY, BY_TARGET, BY_BALANCER = "routed", "nobody", "target", "balancer"
-PERCENTILES, ONGOING = ("p50", "p99"), "ongoing"
+PERCENTILES = ("p50", "p99")
 """The IDs of what is asked for."""
 
 
@@ -38,17 +38,25 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What a service's clients met in one minute, as its load balancer counts."""
+    """What a service's clients met in one minute, or in a longer period, as its load balancer counts."""
 
     at: datetime
     """Its beginning."""
     requests: int
     failed: int
+    """By replicas and by the load balancer itself."""
     p50_s: float | None = None
     """Half of the answers began within this time; None: there were none."""
     p99_s: float | None = None
     ongoing: float | None = None
     """Requests that replicas had by their own account; None: nobody asks them, or none told."""
+    failed_by_balancer: int = 0
+    """Of those that failed, what the load balancer answered itself: for all of its services together."""
+
+
+def kept_s(age: timedelta) -> int:
+    """The shortest period, in seconds, of which CloudWatch still has values that are so old."""
+    return PERIOD_S if age + MARGIN <= MINUTES_KEPT else 300 if age + MARGIN <= FIVE_MINUTES_KEPT else 3600
 
 
 class ServedRequests:
@@ -91,8 +99,18 @@ class ServedRequests:
             total.update(found[id_])
         return dict(sorted(total.items()))
 
-    def minutes(self, spec: ServiceSpec, since: datetime, until: datetime) -> tuple[Minute, ...] | None:
+    def minutes(
+        self,
+        spec: ServiceSpec,
+        since: datetime,
+        until: datetime,
+        ongoing: Mapping[datetime, float] = MappingProxyType({}),
+        period_s: int = PERIOD_S,
+    ) -> tuple[Minute, ...] | None:
         """The complete minutes in which there was something; None as for `between`.
+
+        `ongoing` has, by minute, the requests that replicas had by their own account. With a `period_s` of
+        300 or 3600 what is called a minute is longer.
 
         Raises:
             PortError: CloudWatch doesn't say.
@@ -101,22 +119,18 @@ class ServedRequests:
             return None
         group = {"TargetGroup": _group(spec), "LoadBalancer": spec.load_balancer}
         queries = [
-            *_counts(spec, PERIOD_S),
-            *(query(name, BALANCER, "TargetResponseTime", group, name) for name in PERCENTILES),
+            *_counts(spec, period_s),
+            *(query(name, BALANCER, "TargetResponseTime", group, name, period_s) for name in PERCENTILES),
         ]
-        if spec.scaling and spec.scaling.ongoing:
-            of_service = {METRICS_DIMENSION: spec.service}
-            queries.append(
-                query(ONGOING, METRICS_NAMESPACE, str(Metric.ONGOING_REQUESTS), of_service, "Maximum")
-            )
         found = self._asked(queries, since, until)
-        times = sorted({at for values in found.values() for at in values if is_settled(at, until)})
+        times = sorted(
+            {at for values in (*found.values(), ongoing) for at in values if is_settled(at, until)}
+        )
 
         def count(at: datetime, *ids: str) -> int:
             return round(sum(found[id_].get(at, 0.0) for id_ in ids))
 
         p50, p99 = (found[name] for name in PERCENTILES)
-        ongoing = found.get(ONGOING, {})
         return tuple(
             Minute(
                 at,
@@ -125,15 +139,14 @@ class ServedRequests:
                 p50.get(at),
                 p99.get(at),
                 ongoing.get(at),
+                count(at, BY_BALANCER),
             )
             for at in times
         )
 
     def _counted(self, spec: ServiceSpec, since: datetime, until: datetime) -> dict[str, dict[datetime, int]]:
         """By ID and time."""
-        age = until - since + MARGIN
-        period_s = PERIOD_S if age <= MINUTES_KEPT else 300 if age <= FIVE_MINUTES_KEPT else 3600
-        found = self._asked(_counts(spec, period_s), since, until)
+        found = self._asked(_counts(spec, kept_s(until - since)), since, until)
         return {id_: {at: round(value) for at, value in values.items()} for id_, values in found.items()}
 
     def _asked(

@@ -1,22 +1,36 @@
-"""`ports.Telemetry` with Powertools: a log of JSON lines, metrics for CloudWatch among them."""
+"""`ports.Telemetry`: a log of JSON lines, by Powertools. What was counted is one of them for each service.
+
+Where an alarm looks at one of its numbers, that is a metric, too: CloudWatch's embedded metric format says in
+the line itself which fields are metrics. The others cost nothing but the line:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from spotrelay.core.names import (
     ALARM_DIMENSION,
+    ALL_METRICS,
+    COUNTED,
     INCIDENT,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
+    TOLD,
     Alarm,
+    Env,
     Metric,
+    Unit,
 )
 
 if TYPE_CHECKING:
@@ -29,19 +43,30 @@ _TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """Names that `logging` refuses as extra ones, with an error."""
 
 
+def as_deployed(metric: Metric, service: str) -> bool:  # noqa: ARG001 - every service's are treated alike
+    """Whether a metric of a service's, or of none, is CloudWatch's, too: by what the function is set to."""
+    return metric.is_alarmed or os.environ.get(Env.METRICS) == ALL_METRICS
+
+
 class PowertoolsTelemetry:
     """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation.
+
+    `is_sent` says of each metric and service, at each flush, whether CloudWatch gets it as a metric.
 
     Powertools is imported with the first line to write: it takes as long as a client or two, and what a
     function has just been started for, to deregister and to launch, comes before it logs anything.
     """
 
-    def __init__(self, logger: Logger | None = None) -> None:
+    def __init__(
+        self, logger: Logger | None = None, *, is_sent: Callable[[Metric, str], bool] = as_deployed
+    ) -> None:
         self._given = logger
+        self._is_sent = is_sent
         self._invocation: Mapping[str, object] = {}
         self._is_cold = True
         self._counted: dict[str, list[tuple[Metric, float]]] = defaultdict(list)
         self._told: list[tuple[str, Alarm, bool, datetime]] = []
+        self._earlier: set[str] = set()
 
     @contextmanager
     def invocation(self, context: LambdaContext) -> Iterator[None]:
@@ -64,6 +89,10 @@ class PowertoolsTelemetry:
         """See `ports.Telemetry.count`."""
         self._counted[service or METRICS_NO_SERVICE].append((metric, value))
 
+    def send_all(self, service: str) -> None:
+        """See `ports.Telemetry.send_all`."""
+        self._earlier.add(service)
+
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
         """See `ports.Telemetry.tell`. Each value has its own time: what an alarm heard when is on record."""
         self._told.append((service, alarm, lasts, at))
@@ -76,30 +105,25 @@ class PowertoolsTelemetry:
         log(event, extra={**self._invocation, **named}, stacklevel=3)
 
     def flush(self) -> None:
-        """Write the metrics to the log."""
-        if not self._counted and not self._told:
-            return
-        from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
-
-        counted, told = dict(self._counted), list(self._told)
-        self._counted.clear()
-        self._told.clear()
+        """Write what was counted to the log: a line for each service, and one for what belongs to none."""
+        counted, told, earlier = dict(self._counted), tuple(self._told), frozenset(self._earlier)
+        for kept in (self._counted, self._told, self._earlier):
+            kept.clear()
         for service, alarm, lasts, at in told:
-            dimensions = {METRICS_DIMENSION: service, ALARM_DIMENSION: alarm.value}
-            metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
-            metrics.add_metric(INCIDENT, MetricUnit.Count, float(lasts))
-            metrics.set_timestamp(at)
-            metrics.flush_metrics()
+            of = {METRICS_DIMENSION: service, ALARM_DIMENSION: alarm.value}
+            _write({"message": TOLD, **of, INCIDENT: int(lasts)}, {INCIDENT: Unit.COUNT}, of, at.timestamp())
         for service, values in counted.items():
-            dimensions = {METRICS_DIMENSION: service}
-            # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation
-            # counts for several services. `EphemeralMetrics` is its own answer: one each, nothing shared.
-            metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
+            by_metric: dict[Metric, list[float]] = defaultdict(list)
             for metric, value in values:
-                metrics.add_metric(metric.value, MetricUnit(metric.unit.value), value)
-            # Powertools writes a full set by itself, which leaves an empty one.
-            if metrics.metric_set:
-                metrics.flush_metrics()
+                by_metric[metric].append(value)
+            fields = {metric.value: _together(metric, found) for metric, found in by_metric.items()}
+            of = {METRICS_DIMENSION: service}
+            sent = {
+                metric.value: metric.unit
+                for metric in by_metric
+                if service in earlier or self._is_sent(metric, service)
+            }
+            _write({"message": COUNTED, **of, **fields}, sent, of, time.time())
 
     @cached_property
     def _logger(self) -> Logger:
@@ -113,3 +137,24 @@ class PowertoolsTelemetry:
 def _free(name: str) -> str:
     # A log line must not be what fails.
     return f"{name}_" if name in _TAKEN else name
+
+
+def _together(metric: Metric, values: Sequence[float]) -> float:
+    """What an invocation counted of one metric, as the one number that queries of the log reckon with."""
+    if metric.is_level:
+        return values[-1]
+    return sum(values) if metric.unit is Unit.COUNT else max(values)
+
+
+def _write(
+    line: Mapping[str, object], sent: Mapping[str, Unit], dimensions: Collection[str], at_s: float
+) -> None:
+    """Write a line, of which the fields `sent` are CloudWatch's metrics of that time.
+
+    Logging would put its own fields around it, and CloudWatch looks at a line's outermost ones.
+    """
+    if sent:
+        metrics = [{"Name": name, "Unit": unit.value} for name, unit in sent.items()]
+        group = {"Namespace": METRICS_NAMESPACE, "Dimensions": [[*dimensions]], "Metrics": metrics}
+        line = {**line, "_aws": {"Timestamp": round(at_s * 1000), "CloudWatchMetrics": [group]}}
+    sys.stdout.write(json.dumps(line) + "\n")

@@ -18,6 +18,7 @@ import typer
 from spotrelay.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.telling import SCHEMA
+from spotrelay.core.names import COUNTED, TOLD
 from spotrelay.messages import harmless
 from spotrelay.operate.words import clock
 
@@ -41,7 +42,7 @@ LATE = timedelta(seconds=30)
 UNSAID = frozenset(
     {
         "level", "location", "message", "timestamp", "service", "cold_start", "function_name",
-        "function_memory_size", "function_arn", "function_request_id", "xray_trace_id", "_aws",
+        "function_memory_size", "function_arn", "function_request_id", "xray_trace_id",
     }
 )  # fmt: skip
 """Of a line, what says nothing about the decision."""
@@ -178,7 +179,9 @@ def _records(plane: ControlPlane, name: str, since: datetime) -> list[Record]:
                 for event in page["events"]:
                     line = _read(event["message"])
                     # The pattern spares the transfer of others' lines, and is only as exact as their form.
-                    if line is not None and line.get("service") == name and "_aws" not in line:
+                    # What was counted is no decision; an earlier version's metrics have no message.
+                    is_decision = line and line.get("message") not in (None, COUNTED, TOLD)
+                    if line and is_decision and line.get("service") == name:
                         at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
                         found.append(Record(event["eventId"], at, line))
     return sorted(found, key=lambda record: record.at)

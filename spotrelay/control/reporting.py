@@ -49,6 +49,8 @@ class Reporting:
     def replicas(self, spec: ServiceSpec, rows: Rows, now: datetime) -> None:
         """How many there are, each time that all of them were read."""
         telemetry = self.telemetry
+        if not spec.alarms:  # of before 2026-11-27: they look at what is counted here
+            telemetry.send_all(spec.service)
         ready, launched = ready_count(rows), launched_count(rows)
         telemetry.count(Metric.REPLICAS_READY, ready, service=spec.service)
         # Beside those that are ready, which makes as many as are desired: a metric of its own for these would

@@ -66,6 +66,15 @@ METRICS_DIMENSION = "service"
 METRICS_NO_SERVICE = "SpotRelay"
 """Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
 
+COUNTED = "counted"
+"""Message of the log line with all that an invocation counted of a service: the dashboard draws these."""
+
+TOLD = "alarm_told"
+"""Message of the log line with what an alarm is told."""
+
+ALL_METRICS = "all"
+"""Value of `Env.METRICS` with which everything that is counted is a metric of CloudWatch's, too."""
+
 
 def instances_namespace(service: str) -> str:
     """Namespace of what a service's instances report: one for each, so that none can speak for another."""
@@ -111,6 +120,8 @@ class Env(StrEnum):
     """Queue for messages that no retry would mend."""
     SERVICES_PATH = "SPOTRELAY_SERVICES_PATH"
     """Parameter Store path of the runtime documents."""
+    METRICS = "SPOTRELAY_METRICS"
+    """`ALL_METRICS`, or nothing: CloudWatch gets those that alarms look at."""
     DRILL_ROLE = "SPOTRELAY_DRILL_ROLE"
     """ARN of the role that FIS interrupts replicas with."""
 
@@ -125,9 +136,10 @@ class Unit(StrEnum):
 
 
 class Metric(StrEnum):
-    """Metrics in `METRICS_NAMESPACE`, with the dimension `METRICS_DIMENSION` and no other.
+    """What is counted, of a service or of none. What each is measured in says `unit`.
 
-    What each is measured in says `unit`.
+    All are fields of the log line `COUNTED`. Some are metrics in `METRICS_NAMESPACE`, too, with the dimension
+    `METRICS_DIMENSION` and no other: see `is_alarmed`.
     """
 
     SIGNALS_RECEIVED = "SignalsReceived"
@@ -233,6 +245,19 @@ class Metric(StrEnum):
         """What it is measured in."""
         return _UNITS.get(self, Unit.COUNT)
 
+    @property
+    def is_alarmed(self) -> bool:
+        """Whether an alarm looks at it, so that CloudWatch must have it: it costs 0.30 USD a month each.
+
+        The others are told in the log alone, from which the board draws them.
+        """
+        return self in _ALARMED
+
+    @property
+    def is_level(self) -> bool:
+        """Whether a later value takes the place of an earlier one, to which it isn't added."""
+        return self in _LEVELS
+
 
 _UNITS = {
     Metric.WARNING_TO_DEREGISTERED_MS: Unit.MILLISECONDS,
@@ -244,6 +269,30 @@ _UNITS = {
     Metric.ON_DEMAND_USD_PER_HOUR: Unit.NONE,
 }
 """Of the metrics that aren't counts."""
+
+_ALARMED = frozenset(
+    {Metric.HELD_BACK, Metric.ACTION_REQUIRED, Metric.LAUNCHES_BLOCKED, Metric.BETTER_ELSEWHERE}
+)
+"""Those of the stacks' alarms: a test compares them. At the last two look alarms of services that were last
+deployed before 2026-11-27; they are counted seldom, and by who doesn't know how old a service's stack is."""
+
+_LEVELS = frozenset(
+    {
+        Metric.REPLICAS_READY,
+        Metric.REPLICAS_MISSING,
+        Metric.REPLICAS_UNLAUNCHED,
+        Metric.REPLICAS_SPOT,
+        Metric.REPLICAS_ON_DEMAND,
+        Metric.STANDBYS,
+        Metric.ONGOING_REQUESTS,
+        Metric.ONGOING_UNKNOWN,
+        Metric.ELIGIBLE_POOLS,
+        Metric.POOLS_COOLING,
+        Metric.BEST_PLACEMENT_SCORE,
+        Metric.USD_PER_HOUR,
+        Metric.ON_DEMAND_USD_PER_HOUR,
+    }
+)
 
 
 INCIDENT = "Incident"
@@ -264,8 +313,12 @@ DRILL_FUNCTION = "spotrelay-drill"
 still comes before it."""
 
 WIDGET_FUNCTION = "spotrelay-widget"
-"""Name of the function that draws a service's replicas into its dashboard. Fixed, so that a service's
-stack can name it."""
+"""Name of the function that draws services into the dashboard. Fixed: boards of services that were deployed
+before there was one for all name it, too."""
+
+EVERY_SERVICE = "every service"
+"""Stands in the dashboard where the name of the service comes that is looked at, and means all of them until
+somebody chooses one. No service's name has a space."""
 
 
 def service_parameter(service: str) -> str:
@@ -314,11 +367,6 @@ def alarms_prefix(of: str = ALARMS_OF_CONTROL_PLANE) -> str:
     return f"{ALARMS_PREFIX}{of}."
 
 
-def service_dashboard_name(service: str, region: str) -> str:
-    """Name of a service's dashboard. An account's dashboards share one list for all regions."""
-    return f"spotrelay-{service}-{region}"
-
-
-def fleet_dashboard_name(region: str) -> str:
-    """Name of the dashboard of all services of a region."""
+def dashboard_name(region: str) -> str:
+    """Name of a region's dashboard. An account's dashboards share one list for all regions."""
     return f"spotrelay-{region}"

@@ -521,6 +521,10 @@ class Telemetry(Protocol):
         """Add to a metric, of one service or of the control plane."""
         ...
 
+    def send_all(self, service: str) -> None:
+        """Have all that this invocation counts of a service be metrics: an earlier stack's alarms look."""
+        ...
+
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
         """Tell an alarm of a service whether its incident lasts, as of a time."""
         ...

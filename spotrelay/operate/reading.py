@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
-from spotrelay.aws.alarms import alarms
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import (
     Denied,
@@ -20,8 +19,9 @@ from spotrelay.core.ports import (
 )
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
+from spotrelay.operate import alarms
 from spotrelay.operate.permissions import missing_action
-from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+from spotrelay.operate.snapshot import Part, ServiceSnapshot
 
 if TYPE_CHECKING:
     from spotrelay.operate.access import ControlPlane
@@ -76,7 +76,9 @@ class SnapshotReader:
             )
             ringing = None
             if not earlier:
-                ringing = threads.submit(part, Part.ALARMS, lambda: tuple(self._alarms(service)), ())
+                ringing = threads.submit(
+                    part, Part.ALARMS, lambda: alarms.of_service(plane.clients, service), ()
+                )
             spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
         found, history = asked.result()
         if earlier and Part.ALARMS in earlier.missing:
@@ -92,15 +94,6 @@ class SnapshotReader:
             alarms=ringing.result() if ringing else earlier.alarms if earlier else (),
             missing={which: missing[which] for which in Part if which in missing},
         )
-
-    def _alarms(self, service: str) -> Iterator[Alarm]:
-        for _, name, alarm in alarms(self._plane.clients, service):
-            yield Alarm(
-                name,
-                AlarmState(alarm["StateValue"]),
-                alarm["StateUpdatedTimestamp"],
-                alarm.get("AlarmDescription", ""),
-            )
 
 
 def _why(error: Exception) -> str:

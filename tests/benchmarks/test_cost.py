@@ -10,9 +10,8 @@ from lab.benchmarks import cost
 from spotrelay.core.timing import HOURS_OF_MONTH
 from spotrelay.operate.cost import CONTROL_PLANE_USD_PER_HOUR
 
-MOST_USD = 16.0
-"""A month at rest with one service: 6 of them for a board of its own and the fleet's, 2 for alarms that don't
-repeat each other."""
+MOST_USD = 11.0
+"""A month at rest with one service: 3 of them for the board, 2 for alarms that don't repeat each other."""
 
 MOST_USD_FOR_LOAD = 0.6
 """A month more, if its number of replicas follows its load by one signal."""

@@ -187,5 +187,8 @@ def test_requests_by_the_minute_with_how_long_they_took(clients: Clients) -> Non
     with Stubber(clients.cloudwatch) as cloudwatch:
         cloudwatch.add_response("get_metric_data", {"MetricDataResults": results})
         found = ServedRequests(clients).minutes(spec, NOW, until)
-    assert found == (Minute(minutes[0], 50, 3, 0.2, 1.5), Minute(minutes[1], 9, 1))
+    assert found == (
+        Minute(minutes[0], 50, 3, 0.2, 1.5, failed_by_balancer=2),
+        Minute(minutes[1], 9, 1, failed_by_balancer=1),
+    )
     assert ServedRequests(clients).minutes(replace(spec, load_balancer=""), NOW, NOW) is None

@@ -12,8 +12,9 @@ import pytest
 from aws_lambda_powertools.logging import Logger
 
 from lab.benchmarks.world import context
+from lab.local.metrics import embedded_metrics
 from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.core.names import Alarm, Metric
+from spotrelay.core.names import Alarm, Env, Metric
 
 _NUMBERS = count()
 
@@ -21,7 +22,7 @@ _NUMBERS = count()
 @pytest.fixture
 def telemetry(monkeypatch: pytest.MonkeyPatch) -> PowertoolsTelemetry:
     """Telemetry of a function that just started."""
-    for name in ("POWERTOOLS_METRICS_DISABLED", "POWERTOOLS_DEV"):
+    for name in ("POWERTOOLS_DEV", Env.METRICS):
         monkeypatch.delenv(name, raising=False)
     return PowertoolsTelemetry()
 
@@ -30,34 +31,84 @@ def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return _parsed(capsys.readouterr().out)
 
 
-def _metric_lines(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
-    return {line["service"]: line for line in _lines(capsys)}
-
-
-def test_each_service_has_its_own_metrics(
+def test_each_service_has_its_own_line(
     telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Metrics of several services, and of none, don't mix; one dimension, `service`, tells them apart."""
+    """What was counted of several services, and of none, doesn't mix: each has one line with its name."""
     telemetry.count(Metric.SIGNALS_RECEIVED, 3)
     telemetry.count(Metric.DEREGISTERED, service="demo")
-    telemetry.count(Metric.DEREGISTERED, 2, service="demo")
     telemetry.count(Metric.WARNING_TO_LAUNCHED_MS, 1234.5, service="llama3")
     telemetry.flush()
-    lines = _metric_lines(capsys)
-    assert lines.keys() == {"SpotRelay", "demo", "llama3"}
-    assert lines["SpotRelay"]["SignalsReceived"] == [3]
-    assert lines["demo"]["Deregistered"] == [1, 2]
-    assert lines["llama3"]["WarningToLaunchedMs"] == [1234.5]
-    for line in lines.values():
-        (directive,) = line["_aws"]["CloudWatchMetrics"]
-        assert directive["Namespace"] == "SpotRelay"
-        assert directive["Dimensions"] == [["service"]]
-        assert all(metric["Name"] in line for metric in directive["Metrics"])
+    assert _lines(capsys) == [
+        {"message": "counted", "service": "SpotRelay", "SignalsReceived": 3},
+        {"message": "counted", "service": "demo", "Deregistered": 1},
+        {"message": "counted", "service": "llama3", "WarningToLaunchedMs": 1234.5},
+    ]
 
 
-def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_values_of_an_invocation_are_one(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events are added up, of what is so many the last counts, and of durations the longest."""
+    for value in (5, 1, 3):
+        telemetry.count(Metric.DEREGISTERED, value, service="demo")
+        telemetry.count(Metric.REPLICAS_READY, value, service="demo")
+        telemetry.count(Metric.USD_PER_HOUR, value, service="demo")
+        telemetry.count(Metric.WARNING_TO_READY_MS, value, service="demo")
+        telemetry.count(Metric.GAP_S, value, service="demo")
+    telemetry.flush()
+    (line,) = _lines(capsys)
+    names = ("Deregistered", "ReplicasReady", "UsdPerHour", "WarningToReadyMs", "GapS")
+    assert [line[name] for name in names] == [9, 3, 3, 5, 5]
+
+
+def test_what_alarms_look_at_is_a_metric_and_nothing_else(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A metric costs by the hour. The line says which of its fields are some, in CloudWatch's own format."""
+    for metric in Metric:
+        telemetry.count(metric, service="demo")
+    telemetry.flush()
+    (line,) = _lines(capsys)
+    assert {metric.value for metric in Metric} <= line.keys()
+    assert {datum.name for datum in embedded_metrics(json.dumps(line))} == {m for m in Metric if m.is_alarmed}
+    (directive,) = line["_aws"]["CloudWatchMetrics"]
+    assert (directive["Namespace"], directive["Dimensions"]) == ("SpotRelay", [["service"]])
+    assert isinstance(line["_aws"]["Timestamp"], int)
+
+
+@pytest.mark.parametrize("setting", ["all", "", None])
+def test_who_asks_for_all_metrics_gets_them(
+    setting: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the function's environment."""
+    monkeypatch.delenv(Env.METRICS, raising=False)
+    if setting is not None:
+        monkeypatch.setenv(Env.METRICS, setting)
+    telemetry = PowertoolsTelemetry()
+    telemetry.count(Metric.USD_PER_HOUR, 0.5, service="demo")
+    telemetry.flush()
+    (line,) = _lines(capsys)
+    sent = [(datum.name, datum.value, datum.dimensions) for datum in embedded_metrics(json.dumps(line))]
+    assert sent == ([("UsdPerHour", 0.5, {"service": "demo"})] if setting == "all" else [])
+
+
+def test_who_makes_it_can_say_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    """By metric and service, anew at each flush."""
+    of = {"old"}
+    telemetry = PowertoolsTelemetry(is_sent=lambda _, service: service in of)
+    for expected in ({"old"}, {"old", "new"}):
+        for service in ("old", "new"):
+            telemetry.count(Metric.REPLICAS_SPOT, service=service)
+        telemetry.flush()
+        assert {line["service"] for line in _lines(capsys) if "_aws" in line} == expected
+        of.add("new")
+
+
+def test_units(capsys: pytest.CaptureFixture[str]) -> None:
     """Each is written with its own unit: a name that ends in Ms is milliseconds, one in which an S for
     seconds ends is seconds, money has none, and everything else is a count."""
+    telemetry = PowertoolsTelemetry(is_sent=lambda *_: True)
     for metric in Metric:
         telemetry.count(metric)
     telemetry.flush()
@@ -66,6 +117,7 @@ def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str
     seconds, money = {"LongestFallbackS", "GapS"}, {"UsdPerHour", "OnDemandUsdPerHour"}
     wanted = {m.value: "Milliseconds" if m.endswith("Ms") else "Count" for m in Metric}
     assert units == wanted | dict.fromkeys(seconds, "Seconds") | dict.fromkeys(money, "None")
+    assert len(units) <= 100, "a line takes no more"
 
 
 def test_an_alarm_hears_of_its_incident_with_a_time(
@@ -96,19 +148,8 @@ def test_a_flush_is_the_end(telemetry: PowertoolsTelemetry, capsys: pytest.Captu
     assert len(_lines(capsys)) == 1
     telemetry.count(Metric.DEREGISTERED, service="demo")
     telemetry.flush()
-    assert "Conflicts" not in _metric_lines(capsys)["demo"]
-
-
-@pytest.mark.filterwarnings("error")  # Powertools warns of a flush with nothing to write
-def test_more_values_than_a_line_takes(
-    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A metric with more than the 100 values that one line may hold loses none."""
-    for value in range(200):
-        telemetry.count(Metric.WARNING_TO_LAUNCHED_MS, value, service="demo")
-    telemetry.flush()
-    values = [value for line in _lines(capsys) for value in line["WarningToLaunchedMs"]]
-    assert sorted(values) == list(range(200))
+    (line,) = _lines(capsys)
+    assert "Conflicts" not in line
 
 
 def test_a_record_is_one_line() -> None:
@@ -148,7 +189,8 @@ def test_an_invocation_that_fails_is_counted(
 
     with pytest.raises(LookupError):
         handle()
-    assert _metric_lines(capsys)["demo"]["Conflicts"] == [1]
+    (line,) = _lines(capsys)
+    assert (line["service"], line["Conflicts"]) == ("demo", 1)
 
 
 def test_what_failed_stands_out() -> None:

@@ -1,8 +1,8 @@
-"""Was every metric of ours that a deployed board or alarm names counted by somebody, in a run of all tests?
+"""Was everything that the deployed board or an alarm names counted by somebody, in a run of all tests?
 
-Each deployment of a run notes what its functions counted, and what its boards and alarms name. Whoever runs
+Each deployment of a run notes what its functions counted, and what its board and alarms name. Whoever runs
 the tests puts the notes of all worker processes together at the end, and fails the run for a name that nobody
-counted: a board that stays empty, an alarm that never rings. AWS's own metrics aren't looked at:
+counted: a graph that stays empty, an alarm that never rings. AWS's own metrics aren't looked at:
 tests/template knows their names.
 
 A run that leaves out tests, slow ones too, or was ended early, can't tell, and doesn't: `make test-all` can.
@@ -11,7 +11,6 @@ A run that leaves out tests, slow ones too, or was ended early, can't tell, and 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE
+from spotrelay.core.names import COUNTED, METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 
 if TYPE_CHECKING:
     from lab.demo.operator import Operator
@@ -33,8 +32,8 @@ CHECK = "tests/e2e/emitted.py::every_metric_that_is_named_was_emitted"
 KEY = "emitted"
 """What a worker process tells by this name."""
 
-OF_A_SERVICE, OF_NONE, OF_ANY = "service", "none", "any"
-"""Whose a metric is: its dimension says a service, or none. A search finds both."""
+OF_A_SERVICE, OF_NONE = "service", "none"
+"""Whose a metric is, or a line of what was counted: it says a service, or none."""
 
 Name = tuple[str, str]
 """A metric's, and whose it is."""
@@ -58,17 +57,26 @@ NOTES: list[Note] = []
 
 
 def note(operator: Operator, logs: Path) -> None:
-    """Note what a deployment's functions counted, by their logs, and what its boards and alarms name."""
-    from lab.local.metrics import embedded_metrics
-
+    """Note what a deployment's functions counted, by their logs, and what its board and alarms name."""
     counted = (
-        (datum.name, _whose(datum.dimensions.get(METRICS_DIMENSION)))
+        name
         for file in logs.glob("function-*.log")
         for line in file.read_text(encoding="utf-8").splitlines()
-        for datum in embedded_metrics(line)
-        if datum.namespace == METRICS_NAMESPACE
+        for name in counted_in(line)
     )
     NOTES.append(Note.of(counted, _deployed(operator.session.client("cloudwatch"))))
+
+
+def counted_in(line: str) -> Iterator[Name]:
+    """What a line of a function's log has counted; alarms only ring for what is sent as a metric, too."""
+    if f'"{COUNTED}"' not in line:
+        return
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return
+    if isinstance(told, dict) and told.get("message") == COUNTED:
+        yield from ((name, _whose(told[METRICS_DIMENSION])) for name in told if name in {*Metric})
 
 
 def missing(notes: Collection[Note]) -> list[str]:
@@ -81,14 +89,13 @@ def missing(notes: Collection[Note]) -> list[str]:
     if not named:
         raise ValueError("no deployment has a board or an alarm on a metric of ours")
     counted = {(name, whose) for one in notes for name, whose in one.counted}
-    counted |= {(name, OF_ANY) for name, _ in counted}
     return [
         f"{name} ({_WORDS[whose]}): a board or an alarm names it, and nobody counted it"
         for name, whose in sorted(named - counted)
     ]
 
 
-_WORDS = {OF_A_SERVICE: "of a service", OF_NONE: "of no service", OF_ANY: "of any"}
+_WORDS = {OF_A_SERVICE: "of a service", OF_NONE: "of no service"}
 
 
 def _whose(dimension: str | None) -> str:
@@ -116,19 +123,13 @@ def _deployed(cloudwatch: Any) -> Iterator[Name]:
 
 
 def _on_board(body: Mapping[str, Any]) -> Iterator[Name]:
-    """Metrics in full, and those that an expression searches for."""
+    """What its queries reckon with."""
+    from lab.pictures.insights import Query
+
     for widget in body["widgets"]:
-        for line in widget["properties"].get("metrics", ()):
-            if line[0] == METRICS_NAMESPACE:
-                _, name, dimension, value, *_ = line
-                assert dimension == METRICS_DIMENSION, line
-                yield name, _whose(value)
-            elif isinstance(line[0], dict):
-                expression = line[0].get("expression", "")
-                searched = re.findall(
-                    rf"SEARCH\('\{{{METRICS_NAMESPACE},\w+\}} MetricName=\"(\w+)\"", expression
-                )
-                yield from ((name, OF_ANY) for name in searched)
+        if widget["type"] == "log":
+            query = Query.of(widget["properties"]["query"])
+            yield from ((name, _whose(query.service)) for name in query.counted)
 
 
 class Check:

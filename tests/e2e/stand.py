@@ -15,6 +15,8 @@ import boto3
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
 from spotrelay.core.names import (
+    CONTROL_PLANE_PARAMETER,
+    COUNTED,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
@@ -169,18 +171,29 @@ class Stand:
         )
 
     def count(self, metric: Metric, service: str = METRICS_NO_SERVICE) -> float:
-        """The metric's sum over the last hour."""
-        now = datetime.now(UTC)
-        answer = self._cloudwatch.get_metric_statistics(
-            Namespace=METRICS_NAMESPACE,
-            MetricName=str(metric),
-            Dimensions=[{"Name": METRICS_DIMENSION, "Value": service}],
-            StartTime=now - timedelta(hours=1),
-            EndTime=now + timedelta(minutes=1),
-            Period=60,
-            Statistics=["Sum"],
+        """What the functions' logs have counted in the last hour, summed."""
+        logs, now = self.operator.session.client("logs"), datetime.now(UTC)
+        lines = (
+            json.loads(event["message"])
+            for group in self._log_groups()
+            for page in logs.get_paginator("filter_log_events").paginate(
+                logGroupName=group,
+                startTime=int((now - timedelta(hours=1)).timestamp() * 1000),
+                filterPattern=COUNTED,
+            )
+            for event in page["events"]
+            if event["message"].startswith("{")
         )
-        return float(sum(point["Sum"] for point in answer["Datapoints"]))
+        mine = (
+            one for one in lines if (one.get("message"), one.get(METRICS_DIMENSION)) == (COUNTED, service)
+        )
+        return float(sum(one.get(metric, 0) for one in mine))
+
+    def _log_groups(self) -> list[str]:
+        ssm = self.operator.session.client("ssm")
+        value = ssm.get_parameter(Name=CONTROL_PLANE_PARAMETER)["Parameter"]["Value"]
+        groups: list[str] = json.loads(value)["log_groups"]
+        return groups
 
     def alarm_states(self, queue_url: str) -> set[str]:
         """States of the alarms on the queue's depth."""

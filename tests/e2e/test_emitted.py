@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from tests.e2e import emitted
-from tests.e2e.emitted import KEY, OF_A_SERVICE, OF_ANY, OF_NONE, Check, Note, missing
+from tests.e2e.emitted import KEY, OF_A_SERVICE, OF_NONE, Check, Note, missing
 
 GAP, DENIED = (Metric.GAP_S.value, OF_A_SERVICE), (Metric.CALLS_DENIED.value, OF_NONE)
 
@@ -46,10 +47,9 @@ def all_ran(check: Check, tests: list[str] = TESTS) -> Check:
 
 
 def test_what_nobody_counted_is_named() -> None:
-    """A metric of another deployment counts, one of a service isn't one of none, and a search finds both."""
-    search = (Metric.CALLS_DENIED.value, OF_ANY)
-    assert missing([Note.of([GAP], [GAP, DENIED]), Note.of([DENIED], [search])]) == []
-    (line,) = missing([Note.of([GAP, (Metric.CALLS_DENIED, OF_A_SERVICE)], [GAP, DENIED, search])])
+    """A metric of another deployment counts, and one of a service isn't one of none."""
+    assert missing([Note.of([GAP], [GAP, DENIED]), Note.of([DENIED], [])]) == []
+    (line,) = missing([Note.of([GAP, (Metric.CALLS_DENIED, OF_A_SERVICE)], [GAP, DENIED])])
     assert line.startswith("CallsDenied (of no service): ")
 
 
@@ -109,19 +109,22 @@ def id_of(module: Path) -> str:
 
 
 def test_boards_and_alarms_are_read() -> None:
-    """Alarms on one metric and on an expression; widgets in full, searches, and none of AWS's own."""
+    """Alarms on one metric and on an expression, the queries of graphs, and none of AWS's own metrics."""
     own = {"Namespace": METRICS_NAMESPACE, "MetricName": "A", "Dimensions": [dimension("demo")]}
     in_math = {
         "MetricStat": {"Metric": own | {"MetricName": "B", "Dimensions": [dimension(METRICS_NO_SERVICE)]}}
     }
-    search = f"SUM(SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"D\"', 'Sum', 60))"
-    metrics: list[list[Any]] = [
-        [METRICS_NAMESPACE, "C", METRICS_DIMENSION, "demo", {"stat": "Sum"}],
-        [{"expression": search}],
-        ["AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", "q"],
+    counted = "SOURCE 'x' | filter message = \"counted\""
+    of_none = f'{counted} | filter service = "{METRICS_NO_SERVICE}"'
+    queries = [
+        f"{counted} | stats max(C) / 1000 as c, sum(D) as d by bin(1m)",
+        f"{of_none} | stats sum(E) as e by bin(1m)",
     ]
     board: dict[str, Any] = {
-        "widgets": [{"properties": {"metrics": metrics}}, {"properties": {"markdown": "x"}}]
+        "widgets": [
+            *({"type": "log", "properties": {"query": query}} for query in queries),
+            {"type": "custom", "properties": {"params": {}}},
+        ]
     }
     alarms: list[dict[str, Any]] = [
         own,
@@ -129,7 +132,19 @@ def test_boards_and_alarms_are_read() -> None:
         {"Namespace": "AWS/SQS", "MetricName": "x"},
     ]
     found = {*emitted.named(alarms, [board])}
-    assert found == {("A", OF_A_SERVICE), ("B", OF_NONE), ("C", OF_A_SERVICE), ("D", OF_ANY)}
+    of_services = {(name, OF_A_SERVICE) for name in "ACD"}
+    assert found == {*of_services, ("B", OF_NONE), ("E", OF_NONE)}
+
+
+def test_what_was_counted_is_read_from_lines() -> None:
+    """Each number of a line, and whose; other lines have none."""
+    line = {"message": "counted", METRICS_DIMENSION: "demo", "GapS": 3, "other": 1}
+    assert [*emitted.counted_in(json.dumps(line))] == [GAP]
+    assert [*emitted.counted_in(json.dumps({**line, METRICS_DIMENSION: METRICS_NO_SERVICE}))] == [
+        ("GapS", OF_NONE)
+    ]
+    for other in ('"counted"', 'no "counted" JSON', json.dumps({**line, "message": "launch"})):
+        assert [*emitted.counted_in(other)] == []
 
 
 def dimension(value: str) -> dict[str, str]:

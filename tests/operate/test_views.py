@@ -190,7 +190,7 @@ def test_every_view_can_be_drawn() -> None:
         assert all(json.loads(json.dumps(one)) == one for one in views)
         progress(seen, seen.at)
         ET.fromstring(last_hour(seen))  # noqa: S314 - our own
-        ET.fromstring(f"<div>{rendered(seen)}</div>")  # noqa: S314 - our own
+        ET.fromstring(f"<div>{rendered(seen, (), None)}</div>")  # noqa: S314 - our own
         drawn.update(["snapshots", *(r.state for r in seen.replicas.values())])
         drawn["standbys"] += any(r.stands_by for r in seen.replicas.values())
         drawn["lost"] += len(told.losses)

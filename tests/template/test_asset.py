@@ -46,7 +46,7 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line).get("message") for line in done.stdout.splitlines()] == ["imported", None]
+    assert [json.loads(line).get("message") for line in done.stdout.splitlines()] == ["imported", "counted"]
 
 
 def test_the_asset_is_small(asset: Path) -> None:

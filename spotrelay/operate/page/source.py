@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotrelay.aws.console import console_output
+from spotrelay.aws.counted import most_by_minute
 from spotrelay.aws.requests import Minute
+from spotrelay.core.names import Metric
 from spotrelay.core.ports import OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate import details
@@ -73,7 +75,13 @@ class PlaneSource:
 
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
         """See `poller.Source`."""
-        return self._details.requests.minutes(spec, since, now)
+        plane = self._details
+        ongoing: Mapping[datetime, float] = {}
+        if spec.scaling and spec.scaling.ongoing:
+            ongoing = most_by_minute(
+                plane.clients, plane.log_groups, spec.service, Metric.ONGOING_REQUESTS, since, now
+            )
+        return plane.requests.minutes(spec, since, now, ongoing)
 
     def console(self, instance_id: str) -> str:
         """See `poller.Source`."""

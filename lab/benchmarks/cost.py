@@ -55,6 +55,7 @@ from spotrelay.memory import (
     MemoryTicker,
 )
 from spotrelay.placement.surveying import Surveying
+from spotrelay.serving.incidents import ZEROS
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
 from stacks.prober import MEMORY_MIB as PROBER_MEMORY_MIB
@@ -84,7 +85,6 @@ CLOUDWATCH = "https://aws.amazon.com/cloudwatch/pricing/"
 PRICES = {
     "metric": Price(0.30, "custom metric and month", CLOUDWATCH),
     "alarm": Price(0.10, "metric that an alarm looks at, and month", CLOUDWATCH),
-    "composite": Price(0.50, "composite alarm and month", CLOUDWATCH),
     "dashboard": Price(3.00, "dashboard and month", CLOUDWATCH),
     "log": Price(0.50, "GB of log", CLOUDWATCH),
     "scan": Price(0.005, "GB of log that a query reads", CLOUDWATCH),
@@ -123,6 +123,11 @@ BOOTS_IN_S, STARTS_IN_S = 30.0, 100.0
 SETTLED_WITHIN_S = 420
 OVER_WITHIN_S = 600
 """Whole minutes by which a service is at rest: after its deployment, and after an interruption."""
+
+HEARD_WITHIN_S = 60 * (ZEROS + 1)
+"""Until each alarm has heard that all is well."""
+
+HOURS_OF_WEEK = 7 * 24
 
 FOLLOWED_S = 300
 """So long takes a round of the looks at the load, one of which looks at more: see `SILENCE_MIN`."""
@@ -510,8 +515,8 @@ class Counts:
     """Metrics that the control plane's alarms look at: an alarm on metric math has several."""
     service_alarms: int
     """The same of a service's."""
-    composites: int
-    """Of a service: the control plane has none."""
+    alarms_heard: int
+    """A service's alarms that hear once a week that all is well: each has its own metric for that hour."""
     dashboards: int
     """The control plane's: a service has none."""
     queries: int
@@ -533,6 +538,7 @@ def counted() -> Counts:
         one.run(SETTLED_WITHIN_S)
         assert one.is_whole(), "the service isn't at rest"
         one.survey()  # a new service is surveyed at once: then it is known what instances cost
+        one.run(HEARD_WITHIN_S)
         one.metrics.clear()
         minute = _of(one, lambda: one.run(300)).times(1 / 5)
         hour = _of(one, one.survey)
@@ -550,7 +556,7 @@ def counted() -> Counts:
         metrics_of_interruptions=len(one.metrics - at_rest),
         alarms=control_plane[ALARM_METRICS],
         service_alarms=service[ALARM_METRICS],
-        composites=service["AWS::CloudWatch::CompositeAlarm"],
+        alarms_heard=len(one._spec.alarms),
         dashboards=control_plane["AWS::CloudWatch::Dashboard"],
         queries=control_plane[QUERIES],
         pollers=control_plane[QUEUE_POLLERS],
@@ -661,10 +667,10 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
         ("Alarms of the control plane", f"{counts.alarms} metrics", each("alarm", counts.alarms)),
         ("Alarms of each service", f"{counts.service_alarms} metrics each",
          each("alarm", 0, counts.service_alarms)),
-        ("Composite alarms of each service", f"{counts.composites} each",
-         each("composite", 0, counts.composites)),
-        ("Metrics", f"{counts.metrics_at_rest} each; {counts.metrics_of_interruptions} more in an hour with"
-         " an interruption", each("metric", 0, counts.metrics_at_rest, counts.metrics_of_interruptions)),
+        ("Metrics", f"{counts.metrics_at_rest} each, and of {counts.alarms_heard} alarms an hour a week;"
+         f" {counts.metrics_of_interruptions} in an hour with an interruption",
+         each("metric", 0, counts.metrics_at_rest + counts.alarms_heard / HOURS_OF_WEEK,
+              counts.metrics_of_interruptions)),
         ("SQS: Lambda asks the queues", f"{counts.pollers} pollers, {polls / 1e6:.2f} million requests", [
             *[polls / 1e6 * PRICES["sqs"].usd] * len(FLEETS), 0]),
         ("SQS: messages", f"{rest.sqs:.1f} requests per minute and service", used("sqs", 1e6, "sqs")),

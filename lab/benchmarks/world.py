@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.benchmarks.loopback.account import LoopbackAccount
 from lab.benchmarks.loopback.client import Loopback
+from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.serving.incidents import CAUSES
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -94,6 +96,7 @@ class MeasuredService:
             max_launches_per_minute=1_000_000,
             # As the alternatives do, which deregister at the warning.
             on_warning=OnWarning.LEAVE,
+            alarms=tuple(alarm.value for alarm in CAUSES),
         )
 
     def instance_id(self, replica: int) -> str:
@@ -153,6 +156,9 @@ def _items(service: str, rows: Sequence[Replica]) -> list[Mapping[str, Any]]:
         got = tuple(replace(row, state=ReplicaState.PROVISIONING) for row in part)
         store.commit(Changes(service, highest_id=(start, start + len(part)), create=got))
         store.commit(Changes(service, update=tuple(part), serving=(start, start + len(part))))
+    # It has been at rest for long: its alarms have heard so.
+    quiet = dict.fromkeys(CAUSES, AlarmState())
+    store.note_incidents(service, Incidents(version=1, alarms=quiet, serves=True))
     return list(into.items)
 
 
@@ -168,6 +174,9 @@ class _Clients:
 
     def transact_write_items(self, **request: Any) -> None:
         self._account.json_call("dynamodb.TransactWriteItems", json.dumps(request).encode())
+
+    def put_item(self, **request: Any) -> None:
+        self._account.json_call("dynamodb.PutItem", json.dumps(request).encode())
 
 
 def warning(instance_id: str, at: datetime | None = None) -> str:

@@ -15,7 +15,7 @@ BALANCER_USD_PER_HOUR = 0.0225
 """An application load balancer in us-east-1, without capacity units
 (https://aws.amazon.com/elasticloadbalancing/pricing/, 2026-11-22)."""
 
-CONTROL_PLANE_USD_PER_HOUR = 15.5 / HOURS_OF_MONTH
+CONTROL_PLANE_USD_PER_HOUR = 14.1 / HOURS_OF_MONTH
 """SpotRelay itself with one service at rest: docs/cost.md counts it, item by item."""
 
 

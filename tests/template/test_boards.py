@@ -53,7 +53,7 @@ AWS_METRICS = {
 """AWS's own, as its pages name them."""
 
 PUBLISHED = {
-    "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
+    "ActionRequired", "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
     "EligiblePools", "EventsUnsent",
     "ForeignInstances", "GapS", "HeldBack", "ImagesGone", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
+from lab.local.metrics import MORE_PERIODS
 from spotrelay.aws.pool_memory import SURVEY_KEPT_S
 from spotrelay.core.names import Metric, service_parameter
 from spotrelay.core.pools import Survey
 from tests.e2e.stand import SERVICE, Stand
 
-MINUTE_S = 60.0
-"""A period of the alarm: CloudWatch's minutes aren't compressed."""
+OVER_S = 60.0 * (2 + MORE_PERIODS)
+"""The alarm's two minutes without anything, and those that stand in for missing ones."""
 
 
 def test_a_deployment_is_surveyed(stand: Stand) -> None:
@@ -47,7 +48,7 @@ def test_a_refused_score_is_counted_and_the_rest_is_known(stand: Stand) -> None:
     _deploy_again(stand)
     stand.eventually(lambda: bool((known := _survey(stand)) and known.scores), "scores again")
     time.sleep(SURVEY_KEPT_S)  # so long a tick may go by the survey before
-    stand.cloud.age_metrics(2 * MINUTE_S)
+    stand.cloud.age_metrics(OVER_S)
     stand.until_alarm(Metric.ACTION_REQUIRED, "OK")
 
 

@@ -67,8 +67,8 @@ AWS_METRICS = {
 """AWS's own, as its pages name them."""
 
 PUBLISHED = {
-    "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
-    "EligiblePools", "EventsUnsent",
+    "ActionRequired", "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied",
+    "CrashLooping", "EligiblePools", "EventsUnsent",
     "ForeignInstances", "GapS", "HeldBack", "ImagesGone", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",

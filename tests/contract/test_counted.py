@@ -17,7 +17,7 @@ from tests.contract.rows import NOW
 
 SINCE = NOW - timedelta(minutes=30)
 
-REQUESTS = str(Metric.ONGOING_REQUESTS)
+REQUESTS = Metric.ONGOING_REQUESTS
 
 
 def at(moment: datetime, *lines: str) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def at(moment: datetime, *lines: str) -> dict[str, Any]:
     return {"events": [{"timestamp": int(moment.timestamp() * 1000), "message": line} for line in lines]}
 
 
-def counted(service: str = "demo", **fields: Any) -> str:
+def counted(metric: Metric, value: float, service: str = "demo") -> str:
     """A line of what was counted."""
-    return json.dumps({"message": COUNTED, "service": service, **fields})
+    return json.dumps({"message": COUNTED, "service": service, metric: value})
 
 
 def test_the_most_of_each_minute_of_one_service(clients: Clients) -> None:
@@ -36,8 +36,8 @@ def test_the_most_of_each_minute_of_one_service(clients: Clients) -> None:
     of_others = json.dumps({"message": "x", "service": "demo", REQUESTS: 8})
     with Stubber(clients.logs) as logs:
         for group, lines in {
-            "on_signal": (counted(**{REQUESTS: 3}), counted("demo-2", **{REQUESTS: 9}), "START", "[1]"),
-            "reconcile": (counted(**{REQUESTS: 5}), counted(**{REQUESTS: 4}), counted(GapS=7), of_others),
+            "on_signal": (counted(REQUESTS, 3), counted(REQUESTS, 9, "demo-2"), "START", "[1]"),
+            "reconcile": (counted(REQUESTS, 5), counted(REQUESTS, 4), counted(Metric.GAP_S, 7), of_others),
         }.items():
             asked = {
                 "logGroupName": group,
@@ -46,10 +46,10 @@ def test_the_most_of_each_minute_of_one_service(clients: Clients) -> None:
                 "filterPattern": '{ $.message = "counted" && $.service = "demo" && $.OngoingRequests = * }',
             }
             logs.add_response("filter_log_events", {**at(late, *lines), "nextToken": "more"}, asked)
-            before = at(NOW - timedelta(seconds=1), counted(**{REQUESTS: 4.5}))
+            before = at(NOW - timedelta(seconds=1), counted(REQUESTS, 4.5))
             logs.add_response("filter_log_events", before, {**asked, "nextToken": "more"})
         groups = ("on_signal", "reconcile")
-        found = most_by_minute(clients, groups, "demo", Metric.ONGOING_REQUESTS, SINCE, late)
+        found = most_by_minute(clients, groups, "demo", REQUESTS, SINCE, late)
     assert found == {NOW: 5, NOW - timedelta(minutes=1): 4.5}
 
 

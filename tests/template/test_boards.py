@@ -41,17 +41,7 @@ PROPERTIES = {
 }
 """Those of each kind of widget that the reference names and that may be used here."""
 
-VARIABLE = {
-    "defaultValue",
-    "id",
-    "inputType",
-    "label",
-    "pattern",
-    "populateFrom",
-    "search",
-    "type",
-    "visible",
-}
+VARIABLE = {"defaultValue", "id", "inputType", "label", "pattern", "populateFrom", "search", "type"}
 """What the reference says of a variable that replaces a pattern by what a search finds."""
 
 AWS_METRICS = {

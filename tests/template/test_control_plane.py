@@ -328,7 +328,8 @@ def test_every_queue_is_encrypted_and_refuses_plain_http(control_plane: Template
 def test_functions_find_their_surroundings(control_plane: Template, name: str) -> None:
     """Every environment variable that the code reads is set, and set to the resource that it names."""
     variables = function(control_plane, name)["Environment"]["Variables"]
-    assert set(Env) - {Env.DRILL_ROLE} <= set(variables)
+    assert set(Env) - {Env.DRILL_ROLE, Env.METRICS} <= set(variables)
+    assert Env.METRICS not in variables, "unless somebody asks for all: see test_settings"
     (table,) = control_plane.all("AWS::DynamoDB::Table")
     assert refers_to(variables[Env.TABLE]) == table
     assert refers_to(variables[Env.TICK_QUEUE_URL]) == queue_of(control_plane, "reconcile")

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from spotrelay.core.names import Env
 from spotrelay.operate.stacks import Stacks
 from stacks.application import CONTROL_PLANE, NETWORK, SERVICE_PREFIX
 from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template, as_list, flat, ingress, warnings_of
+from tests.template.support import Template, as_list, flat, function, ingress, warnings_of
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
@@ -40,7 +41,7 @@ def test_each_stack_keeps_the_settings_that_change_it(tmp_path: Path) -> None:
     file.write_text(SERVICE_FILES["demo"].read_text(encoding="utf-8"), encoding="utf-8")
     context: dict[str, Any] = {
         "services": [str(file)], "alarm_email": "a@b", "zones": ["us-east-1a", "us-east-1b"],
-        "template_conditions": False, "api_keys": "web,batch", "nat_gateways": "",
+        "template_conditions": False, "api_keys": "web,batch", "nat_gateways": "", "metrics": "all",
     }  # fmt: skip
     assembly = synthesize(tmp_path / "out", AppSettings.from_context(context.get))
     clients: Any = SimpleNamespace(
@@ -54,7 +55,8 @@ def test_each_stack_keeps_the_settings_that_change_it(tmp_path: Path) -> None:
         )
     )
     stacks = Stacks(clients)
-    assert stacks.settings(CONTROL_PLANE) == {"alarm_email": "a@b", "template_conditions": "false"}
+    kept = {"alarm_email": "a@b", "metrics": "all", "template_conditions": "false"}
+    assert stacks.settings(CONTROL_PLANE) == kept
     assert stacks.settings(NETWORK) == {"zones": "us-east-1a,us-east-1b"}
     assert stacks.settings(f"{SERVICE_PREFIX}demo") == {"api_keys": "web,batch"}
 
@@ -197,11 +199,16 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
 
 
 def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
-    """The functions' roles name the key that was given; and no condition on templates, if told so."""
+    """The functions' roles name the key that was given; no condition on templates, and all metrics, if told
+    so.
+    """
     settings = AppSettings.from_context(
-        {"kms_key_arn": KEY, "template_conditions": "false"}.get  # what `-c` gives
+        {"kms_key_arn": KEY, "template_conditions": "false", "metrics": "all"}.get  # what `-c` gives
     )
     control_plane = Template.read(synthesize(tmp_path, settings), CONTROL_PLANE)
+    for name in ("on_signal", "reconcile", "survey"):
+        variables = function(control_plane, name)["Environment"]["Variables"]
+        assert variables[Env.METRICS] == "all"
     assert "ec2:RunInstances" in str(control_plane.policies)
     assert "ec2:LaunchTemplate" not in str(control_plane.policies)
     assert "ec2:IsLaunchTemplateResource" not in str(control_plane.policies)

@@ -1,4 +1,4 @@
-"""What board and alarms count and no other test provokes, through the deployed functions: see `emitted`."""
+"""What the board and alarms count and no other test provokes, by the deployed functions: see `emitted`."""
 
 from __future__ import annotations
 

@@ -20,14 +20,19 @@ from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavail
 SHARES = (0.0, 0.1, 0.4)
 """How often one of a run's writes fails, or a value gets lost."""
 
-GOES_ON_S = 900.0
-"""For so long after all other faults: an incident is told minutes after what caused it, and ends later."""
+GOES_ON_S = 1500.0
+"""For so long after all other faults: an incident is told minutes after what caused it, and may end when a
+refusal of EC2's is 20 minutes old."""
 
 LOST_IN_A_ROW = 2
-"""An alarm hears in three minutes that its incident is over: all three get lost only if functions die, too."""
+"""An alarm hears in three minutes that its incident is over: all three are lost where functions die, too."""
 
 LATE_S = 20.0
 """A write may take effect this long after its caller gave up."""
+
+PAUSE_SHARE, PAUSE_S, PAUSES_WITHIN_S = 0.3, 3600.0, 1200.0
+"""How often, for how long, and how soon after all other faults the schedule stops while alarms wait: the run
+has time for another end of what rings after that."""
 
 MINUTE_S = 60.0
 
@@ -63,6 +68,7 @@ class SimAlarms:
     heard: dict[Key, Heard] = field(default_factory=dict)
     lost: dict[tuple[Key, bool], int] = field(default_factory=dict)
     """By alarm and value: how many got lost in a row, with an invocation that was killed or on their way."""
+    has_paused: bool = False
     random: Random = field(init=False)
     fails: float = field(init=False)
     """The share of writes that go wrong."""
@@ -105,14 +111,20 @@ class SimAlarms:
             self.scheduler.at(done_at, lambda: _run_unanswered(effect))
         raise WRITE_FAULTS[fault](f"incidents: {fault}")
 
-    def hear(self, invocation: Invocation) -> list[Word]:
-        """An invocation has ended: what it told comes through, unless it was killed. What changed a state."""
-        changed = []
+    def pause_s(self) -> float:
+        """For how long no tick comes now, once in a run."""
+        is_soon = self.scheduler.now < self.faults_s + PAUSES_WITHIN_S
+        is_paused = is_soon and not self.has_paused and self.random.random() < PAUSE_SHARE
+        self.has_paused |= is_paused
+        return PAUSE_S if is_paused else 0.0
+
+    def hear(self, invocation: Invocation) -> None:
+        """An invocation has ended: alarms hear what it told, unless it was killed."""
         for word in invocation.words:
             key = word.service, word.alarm
             if invocation.is_dead or self._gets_lost(key, word):
                 self.lost[key, word.lasts] = self.lost.get((key, word.lasts), 0) + 1
-                self._say(f"{word.alarm}: {word.lasts:d} gets lost")
+                self._say(f"{word.service}: {word.lasts:d} gets lost on its way to {word.alarm}")
                 continue
             self.lost.pop((key, False), None)
             self.lost.pop((key, True), None)
@@ -120,8 +132,6 @@ class SimAlarms:
             self._take(key, word)
             if self.rings(*key) is not before:
                 self._say(f"{word.service}: {word.alarm} {'rings' if word.lasts else 'is OK'}")
-                changed.append(word)
-        return changed
 
     def _take(self, key: Key, word: Word) -> None:
         """A value arrives. One of an earlier minute than the newest changes nothing."""

@@ -282,18 +282,31 @@ class SimWorld:
 
     def _schedule(self) -> None:
         """Send the schedule's event, every minute."""
+        pause_s = 0.0
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
             self.checker.check_progress(services, self.memory)
             self.checker.launch_checker.check_progress(services, self.memory, self.checker.quiet_since)
             if self._is_at_rest():
-                self.is_at_rest = True
-                self.scheduler.stop()
-                return
+                if self.checker.incident_checker.is_settled():
+                    self.is_at_rest = True
+                    self.scheduler.stop()
+                    return
+                pause_s = self._pause_s()
             self._last_tick_at = self.scheduler.now
         if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
             self.ticks.send(SCHEDULE_EVENT)
-        self.scheduler.at(self.scheduler.now + SCHEDULE_S, self._schedule)
+        self.scheduler.at(self.scheduler.now + SCHEDULE_S + pause_s, self._schedule)
+
+    def _pause_s(self) -> float:
+        """For how long no tick comes, though alarms have still to hear of one: everything else is at rest."""
+        rows = [self.memory.load(spec.service) for spec in self.scenario.specs]
+        if any(request.until for one in rows for request in one.requests.values()):
+            return 0.0  # a number that ends meanwhile is no rest
+        pause_s = self.alarms.pause_s()
+        if pause_s:
+            self.say("the schedule stops for an hour")
+        return pause_s
 
     def _is_at_rest(self) -> bool:
         """Whether nothing is in flight, and a whole minute with a tick changed nothing."""
@@ -305,7 +318,6 @@ class SimWorld:
             and self.leaves.is_empty
             and not any(self._has_pending_change(i) for i in self.cloud.instances.values())
             and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
-            and self.checker.incident_checker.is_settled()
         )
 
     def _is_waiting(self, service: str) -> bool:

@@ -1,8 +1,8 @@
 """The rules about what alarms hear of incidents, by what ticks read and by what an alarm makes of it.
 
-docs/operations.md, *Alarms*, has the reasons and the waits; they are here once more, because they are
-checked. Nobody but the table knows which of two ticks at once was first, so only a tick whose write took
-effect counts, or one that needed none. Where a tick may have gone by either of two numbers, both may be right.
+The reasons and the waits are those of docs/operations.md, and are here once more because they are checked.
+Of two ticks at once one decides, by the table: so only a tick counts whose write took effect, or that needed
+none. Where a tick may have gone by either of two numbers, either may be right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lab.sim.alarms import MINUTE_S, SimAlarms
 from lab.sim.faults import Call
-from lab.sim.gate import Invocation, Word, first, time_of
+from lab.sim.gate import Invocation, Word, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import has_stopped_short, is_looping
@@ -194,36 +194,32 @@ class IncidentChecker:
         seen = _seen(invocation)
         if seen is not None:
             self._note(known, seen, called_at)
-        if invocation.noted or invocation.is_dead or self.checker.scheduler.task is not invocation:
-            # It has gone on without an answer.
-            _note_unheard(known)
+        if self.checker.scheduler.task is not invocation:
+            _note_unheard(known)  # its caller has gone on without it
 
     def check(self, invocation: Invocation, *, came_to_end: bool) -> None:
         """An invocation has ended, or was killed; alarms have heard what they hear of it."""
-        service = invocation.tick_service
-        if self.checker.violations or invocation.rows is None:
+        service, rows, seen = invocation.tick_service, invocation.rows, _seen(invocation)
+        if self.checker.violations or rows is None or seen is None:
             return
         known = self.services.setdefault(service, _Service())
-        seen = _seen(invocation)
-        if seen is None or self._is_beyond(service, known):
-            return
-        is_clean = came_to_end and all(error is None for error in invocation.noted)
-        is_noted = bool(invocation.noted) and invocation.noted[0] is None
-        is_overtaken = not is_noted and invocation.loaded_at < known.noted_at
+        is_clean = came_to_end and not any(invocation.noted)
+        is_overtaken = not invocation.noted and invocation.loaded_at < known.noted_at
         if not is_clean:
             _note_unheard(known)
-        elif not is_noted and not is_overtaken and not _is_missing(invocation):
-            known.is_lost |= invocation.rows.incidents.revision != known.revision
+        elif not (invocation.noted or is_overtaken or _is_missing(invocation)):
+            known.is_lost |= rows.incidents.revision != known.revision
             self._note(known, seen, invocation.loaded_at)
+        if self._is_beyond(service, known):
+            return
         for alarm, one in known.alarms.items():
             if self._lasts(alarm, known, seen, invocation.began_at) is not True:
                 one.gone_at = self.checker.scheduler.now
         for word in invocation.words:
             self._check_word(invocation, known, word)
-        if is_clean and not is_overtaken and not self.checker.violations:
-            for spec in seen.specs[:1]:
-                for name in spec.alarms:
-                    self._check_state(invocation, known, Alarm(name), spec)
+        if is_clean and not is_overtaken:
+            for name in seen.specs[0].alarms:
+                self._check_state(invocation, known, Alarm(name), seen.specs[0])
 
     def is_settled(self) -> bool:
         """Whether every alarm says how it is, and none is about to ring."""
@@ -328,7 +324,9 @@ class IncidentChecker:
         """It begins to ring: is it time, and does nothing else ring for the same?"""
         one, name = known.alarms[word.alarm], f"{word.service}: {word.alarm}"
         if one.open_since is None:
-            self._report(invocation, Rule.INCIDENT_WAITS, f"{name} begins to ring, and has no reason to")
+            self._report(
+                invocation, Rule.INCIDENT_WAITS, f"{name} begins to ring, and nothing on record is a reason"
+            )
         if one.is_unheard or known.seen is None:
             return
         least_s = min(map(start_s, known.seen.specs)) - SLACK_S
@@ -353,7 +351,9 @@ class IncidentChecker:
             if Alarm.NOTHING_READY not in causes or told is None or since is None:
                 continue
             if told - since > wait_s + SLACK_S and told < word.at - SLACK_S:
-                what = f"{word.service}: {alarm} rings since {told:.1f} s, and nothing is ready since {since:.1f}"
+                what = (
+                    f"{word.service}: {alarm} rings since {told:.1f} s, nothing is ready since {since:.1f} s"
+                )
                 self._report(invocation, Rule.INCIDENT_ONCE, what)
 
     def _check_cleared(self, invocation: Invocation, one: _Alarm, word: Word) -> None:
@@ -381,8 +381,9 @@ class IncidentChecker:
     def _is_right(self, service: str, known: _Service, alarm: Alarm) -> bool:
         """Whether an alarm says how it is, by what the last tick saw, and needn't say something else soon."""
         one, rings = known.alarms[alarm], self.alarms.rings(service, alarm)
-        if one.lasts is False:
-            return rings is False or self.alarms.is_deaf(service, alarm)
+        is_timed = known.seen is not None and known.seen.is_unlaunched is False
+        if one.lasts is False or (alarm is Alarm.CANNOT_LAUNCH and is_timed):
+            return rings is False or self.alarms.is_deaf(service, alarm)  # it will be over
         is_explained = any(known.alarms[cause].open_since is not None for cause in CAUSES[alarm])
         return one.lasts is None or bool(rings) or (one.may_begin and is_explained)
 

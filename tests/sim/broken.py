@@ -1554,7 +1554,7 @@ def an_alarm_clears_by_itself(before: Incidents, *args: Any) -> incidents.Told:
     return replace(told, heard=heard)
 
 
-@mistake(incidents, "after", Rule.INCIDENT_TOLD)
+@mistake(incidents, "after", Rule.INCIDENT_TOLD, since=28)
 def it_is_told_once_that_it_rings(before: Incidents, *args: Any) -> incidents.Told:
     """Where that gets lost, the alarm never rings."""
     told = _incidents_after(before, *args)

@@ -14,7 +14,7 @@ from lab.sim.scheduler import Killed, Scheduler, Task
 from spotrelay.core.answers import Answers
 from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, TargetState
-from spotrelay.core.names import Metric
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.ports import (
     Conflict,
     Denied,
@@ -100,6 +100,16 @@ class MetricRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What an invocation tells an alarm, by its own clock; the alarm hears it once the invocation ends."""
+
+    service: str
+    alarm: Alarm
+    lasts: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A commit that took effect, with the service's rows before and after it."""
 
@@ -141,6 +151,10 @@ class Invocation(Task):
         """All its calls and their answers: everything that it can know."""
         self.metrics: list[MetricRecord] = []
         """The metrics that it counted."""
+        self.words: list[Word] = []
+        """What it told alarms."""
+        self.noted: list[PortError | None] = []
+        """Whether what it put on record of incidents was answered with an error."""
         self.rows: Rows | None = None
         """The rows that it read, of the service that it ticks for."""
         self.health: Mapping[str, TargetState] | None = None

@@ -9,11 +9,11 @@ from random import Random
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import CallGate, MetricRecord, at
+from lab.sim.gate import CallGate, MetricRecord, Word, at, time_of
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
-from lab.sim.scheduler import Scheduler
+from lab.sim.scheduler import Killed, Scheduler
 from spotrelay.core.answers import Answers
 from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, Refusal, TargetState
@@ -460,6 +460,10 @@ class SimTelemetry:
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
         """See `ports.Telemetry.tell`."""
+        invocation = self.gate.invocation
+        if invocation.is_dead:
+            raise Killed
+        invocation.words.append(Word(service, alarm, lasts, time_of(at)))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""

@@ -19,7 +19,8 @@ from lab.sim.sharing import Sharing
 from lab.sim.standbys import Standbys
 from lab.sim.versions import Versions
 from spotrelay.core.answers import BusyEvidence
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.incidents import alarms_of
+from spotrelay.core.pools import LEAST_TYPES, Offering, PurchaseOption
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
 CLUSTER_S = 6.0
@@ -270,19 +271,21 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         seed=seed,
         target=target,
         specs=tuple(
-            _with_standbys(
-                replace(
-                    s,
-                    max_price_share=listing.cap,
-                    on_update=on_update,
-                    scaling=loads.scaling,
-                    overprovision=loads.overprovision,
-                    bake_s=bake_s,
-                    rebalance_cost=moving.cost,
-                    move_on_score=moving.on_score,
-                    slots=shared.slots_of(1),
-                ),
-                known,
+            with_alarms(
+                _with_standbys(
+                    replace(
+                        s,
+                        max_price_share=listing.cap,
+                        on_update=on_update,
+                        scaling=loads.scaling,
+                        overprovision=loads.overprovision,
+                        bake_s=bake_s,
+                        rebalance_cost=moving.cost,
+                        move_on_score=moving.on_score,
+                        slots=shared.slots_of(1),
+                    ),
+                    known,
+                )
             )
             for s in specs
         ),
@@ -314,6 +317,11 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         capacity={**drawn.capacity, **extra},
         misfortunes=drawn.misfortunes if is_late else _with_offers(own, drawn, minutes),
     )
+
+
+def with_alarms(spec: ServiceSpec) -> ServiceSpec:
+    """The service with the alarms that a deployment gives it, whatever its instance types are."""
+    return replace(spec, alarms=tuple(sorted(alarms_of(spec, LEAST_TYPES))))
 
 
 def _kinds(random: Random, target: Pair, *, is_late: bool, minutes: float | None) -> list[Misfortune]:

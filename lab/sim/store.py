@@ -8,15 +8,16 @@ from datetime import datetime
 from random import Random
 from typing import TypeVar
 
+from lab.sim.alarms import SimAlarms
 from lab.sim.faults import Call
 from lab.sim.gate import CallGate, Commit
 from lab.sim.rules.checker import Checker
-from lab.sim.scheduler import Scheduler
+from lab.sim.scheduler import Killed, Scheduler
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
-from spotrelay.core.ports import Conflict, Throttled
+from spotrelay.core.ports import Conflict, PortError, Throttled
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import OngoingTotal
@@ -36,6 +37,7 @@ class SimStore:
     scheduler: Scheduler
     random: Random
     memory: MemoryStore
+    alarms: SimAlarms
     commits: dict[str, int] = field(default_factory=dict)
     """By service: the number of commits."""
     first_told: dict[str, Told] = field(default_factory=dict)
@@ -143,8 +145,22 @@ class SimStore:
         self.gate(Call.NOTE_TOLD, told, effect)
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
-        """See `ports.Store.note_incidents`."""
-        self.memory.note_incidents(service, incidents)
+        """See `ports.Store.note_incidents`. No other run may change by it: the gate knows nothing of it."""
+        invocation = self.gate.invocation
+        if invocation.is_dead:
+            raise Killed
+        called_at = self.scheduler.now
+
+        def effect() -> None:
+            self.memory.note_incidents(service, incidents)
+            self.checker.incident_checker.after_note(invocation, service, incidents, called_at)
+
+        try:
+            self.alarms.note(effect)
+        except PortError as error:
+            invocation.noted.append(error)
+            raise
+        invocation.noted.append(None)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

@@ -11,6 +11,7 @@ from random import Random
 
 from lab.sim import cloud as clouds
 from lab.sim import load, misfortunes, moves, operators, scaling, standbys, versions
+from lab.sim.alarms import SimAlarms
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
@@ -33,6 +34,7 @@ from lab.sim.rules import Rule, final_state, limits, word
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.desired import CLOCKS_S, in_effect, rolled_back
+from lab.sim.rules.incidents import IncidentChecker
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.load import LoadChecker
@@ -40,7 +42,7 @@ from lab.sim.rules.messages import MessageChecker
 from lab.sim.rules.metrics import MetricChecker
 from lab.sim.rules.moves import MoveChecker
 from lab.sim.rules.standbys import StandbyChecker
-from lab.sim.scenario import Scenario
+from lab.sim.scenario import Scenario, with_alarms
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
@@ -131,7 +133,9 @@ class SimWorld:
         self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
         self.load_checker = LoadChecker(self.checker, self.loads)
         self.notices = SimNotices(self.gate, self.scheduler)
-        self.store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
+        self.alarms = SimAlarms(self.scheduler, scenario.seed, scenario.faults_s, timeline)
+        self.checker.incident_checker = IncidentChecker(self.checker, self.alarms)
+        self.store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory, self.alarms)
         numbers = count(1)
         self.ports = Ports(
             self.store,
@@ -249,6 +253,8 @@ class SimWorld:
         )
         self.invocation_checker.check(invocation, came_to_end=came_to_end)
         self.load_checker.check(invocation)
+        self.alarms.hear(invocation)
+        self.checker.incident_checker.check(invocation, came_to_end=came_to_end)
 
     # Messages.
 
@@ -276,18 +282,31 @@ class SimWorld:
 
     def _schedule(self) -> None:
         """Send the schedule's event, every minute."""
+        pause_s = 0.0
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
             self.checker.check_progress(services, self.memory)
             self.checker.launch_checker.check_progress(services, self.memory, self.checker.quiet_since)
             if self._is_at_rest():
-                self.is_at_rest = True
-                self.scheduler.stop()
-                return
+                if self.checker.incident_checker.is_settled():
+                    self.is_at_rest = True
+                    self.scheduler.stop()
+                    return
+                pause_s = self._pause_s()
             self._last_tick_at = self.scheduler.now
         if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
             self.ticks.send(SCHEDULE_EVENT)
-        self.scheduler.at(self.scheduler.now + SCHEDULE_S, self._schedule)
+        self.scheduler.at(self.scheduler.now + SCHEDULE_S + pause_s, self._schedule)
+
+    def _pause_s(self) -> float:
+        """For how long no tick comes, though alarms have still to hear of one: everything else is at rest."""
+        rows = [self.memory.load(spec.service) for spec in self.scenario.specs]
+        if any(request.until for one in rows for request in one.requests.values()):
+            return 0.0  # a number that ends meanwhile is no rest
+        pause_s = self.alarms.pause_s()
+        if pause_s:
+            self.say("the schedule stops for an hour")
+        return pause_s
 
     def _is_at_rest(self) -> bool:
         """Whether nothing is in flight, and a whole minute with a tick changed nothing."""
@@ -352,6 +371,7 @@ class SimWorld:
 
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
         """Deploy the service's document, or remove its stack."""
+        spec = spec and with_alarms(spec)
         name = spec.service if spec else service
         self.say(f"{name} is {'deployed: ' + describe(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))

@@ -25,6 +25,7 @@ from spotrelay.control.ticks import Ticks
 from spotrelay.core import desired, timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.held import Held, Override
+from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.instances import Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
@@ -50,6 +51,7 @@ from spotrelay.serving import (
     changes,
     failures,
     holding,
+    incidents,
     interruption,
     missing,
     moves,
@@ -204,6 +206,8 @@ _denied_launch = launching._denied
 _last_there = rotation.last_there
 _surplus = strength._surplus
 _unclear = strength._unclear
+_incidents_after = incidents.after
+_is_zero_due = incidents._is_due
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS, since=9)
@@ -1489,3 +1493,80 @@ def what_ec2_does_not_show_stays(
 def nobody_serves_after_the_last_one(replicas: Collection[Replica]) -> list[Replica]:
     """What starts is beyond its drain deadline when the last one that serves goes, and goes with it."""
     return [r for r in _last_there(replicas) if r.serves] or _last_there(replicas)
+
+
+@mistake(incidents, "_is_due", Rule.INCIDENT_OVER, since=5)
+def zeros_come_too_early(state: AlarmState, reason: Any, now: datetime) -> bool:
+    """That it is over is told in the minute of the last 1 only, and that is the maximum."""
+    if state.since is None:
+        return _is_zero_due(state, reason, now)
+    return state.zeros > 0 and incidents._minute(now) == incidents._minute(state.since)
+
+
+@mistake(incidents, "_is_due", Rule.INCIDENT_OVER, since=5)
+def nobody_tells_that_it_is_over(state: AlarmState, reason: Any, now: datetime) -> bool:
+    """What rang once rings for ever."""
+    return state.since is None and _is_zero_due(state, reason, now)
+
+
+@mistake(Notifier, "alarm", Rule.INCIDENT_WAITS, Rule.INCIDENT_OVER, since=42)
+def an_incident_is_told_before_it_is_on_record(
+    self: Notifier, spec: ServiceSpec, rows: Rows, memory: PoolMemory | None
+) -> None:
+    """Where it isn't put on record, nobody knows that an alarm rings that was told to."""
+    now = self._ports.clock.now()
+    survey = memory.survey if memory else None
+    better = bool(surveying.better_elsewhere(survey, spec.region)) if survey else None
+    seen = incidents.situation(spec, rows, is_better_elsewhere=better)
+    told = incidents.after(rows.incidents, spec, seen, now)
+    for alarm, lasts in told.heard.items():
+        self._ports.telemetry.tell(alarm, service=spec.service, lasts=lasts, at=now)
+    try:
+        if told.record != rows.incidents:
+            self._ports.store.note_incidents(spec.service, told.record)
+    except Conflict:
+        return
+    except PortError as error:
+        launching.note_failed(self._ports, "alarms_not_told", spec.service, error)
+
+
+@mistake(incidents, "_is_explained", Rule.INCIDENT_ONCE, since=5)
+def two_alarms_ring_for_one_incident(*_: object) -> bool:
+    """Where nothing is ready, that replicas are missing is told, too."""
+    return False
+
+
+@mistake(incidents, "_explains", Rule.INCIDENT_ONCE, since=122, replicas=2)
+def what_rang_explains_nothing_more(cause: AlarmState, spec: ServiceSpec, now: datetime) -> bool:
+    """What starts at last, after an outage, is told to be missing."""
+    return cause.rings
+
+
+@mistake(incidents, "after", Rule.INCIDENT_LASTS, since=5)
+def an_alarm_clears_by_itself(before: Incidents, *args: Any) -> incidents.Told:
+    """After two minutes it is told to be over, whatever is missing."""
+    told = _incidents_after(before, *args)
+    now = args[-1]
+    heard = {
+        alarm: lasts and now - (told.record.alarms[alarm].since or now) < seconds(120)
+        for alarm, lasts in told.heard.items()
+    }
+    return replace(told, heard=heard)
+
+
+@mistake(incidents, "after", Rule.INCIDENT_TOLD, since=28)
+def it_is_told_once_that_it_rings(before: Incidents, *args: Any) -> incidents.Told:
+    """Where that gets lost, the alarm never rings."""
+    told = _incidents_after(before, *args)
+    heard = {a: lasts for a, lasts in told.heard.items() if not (lasts and a in before.ringing)}
+    return replace(told, heard=heard)
+
+
+MISTAKES.append(
+    Mistake(
+        "an_outage_is_told_at_once",
+        frozenset({Rule.INCIDENT_WAITS}),
+        ((incidents, "OUTAGE_S", 0.0),),
+        since=5,
+    )
+)

@@ -235,6 +235,13 @@ class Rule(StrEnum):
     MOVED_SERVES_FIRST = "What moves drains only once its replacement serves"
     MOVES_END = "A move that isn't launched at once ends, and counts as no failure"
 
+    # What alarms hear, at the end of each tick: `incidents`.
+    INCIDENT_TOLD = "What an alarm is for makes it ring within three ticks, once it has lasted for its time"
+    INCIDENT_WAITS = "No alarm rings before its reason has lasted for its time, by what is on record"
+    INCIDENT_ONCE = "No alarm begins to ring for what another one rings for, or did until a start ago"
+    INCIDENT_LASTS = "No alarm clears while its reason lasts"
+    INCIDENT_OVER = "An alarm clears within minutes with ticks once its reason is gone"
+
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"
     DESIRED_AT_REST = (

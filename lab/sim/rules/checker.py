@@ -27,6 +27,7 @@ from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from lab.sim.rules.incidents import IncidentChecker
     from lab.sim.rules.launches import LaunchChecker
     from lab.sim.rules.moves import MoveChecker
     from lab.sim.rules.standbys import StandbyChecker
@@ -102,6 +103,8 @@ class Checker:
     """Checks moves to cheaper Spot."""
     launch_checker: LaunchChecker = field(init=False)
     """Checks launches, and the cooldowns that follow from them."""
+    incident_checker: IncidentChecker = field(init=False)
+    """Checks what alarms hear."""
 
     def damage(self, services: Iterable[str]) -> None:
         """Record that the rows of services are damaged now."""

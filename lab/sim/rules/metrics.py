@@ -144,6 +144,8 @@ class MetricChecker:
             bounds.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
         is_signals = bool(events or ignored)
         _CallWalk(bounds, self.cloud, is_signals=is_signals).through(invocation.calls)
+        refused = sum(isinstance(error, Denied) for error in invocation.noted)
+        bounds.add(Metric.CALLS_DENIED, None, refused)
         for error in invocation.errors:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
                 bounds.add(Metric.HELD_BACK, None)

@@ -40,15 +40,7 @@ def test_one_service_at_rest_costs_no_more_than_was_promised(counts: cost.Counts
     assert round(CONTROL_PLANE_USD_PER_HOUR * HOURS_OF_MONTH, 1) == round(one, 1), "as `spotrelay cost` says"
 
 
-@pytest.mark.parametrize(
-    "situation",
-    [
-        "requests each minute",
-        "no requests",
-        "no replica",
-        pytest.param("`ongoing`", marks=pytest.mark.xfail(strict=True, reason="two metrics, until issue 34")),
-    ],
-)
+@pytest.mark.parametrize("situation", ["requests each minute", "no requests", "no replica", "`ongoing`"])
 def test_a_number_that_follows_the_load_costs_no_more_than_was_promised(
     counts: cost.Counts, situation: str
 ) -> None:

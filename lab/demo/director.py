@@ -242,6 +242,7 @@ class Director:
             interruptions=sorted(all_interruptions, key=lambda i: i.story),
             replicas=all_replicas,
             calls=calls,
+            bill=operator.cloud.bill(),
             stories=sorted(self._stories, key=lambda story: str(story["story"])),
             problems=broken,
             outages=all_outages,

@@ -382,6 +382,7 @@ def build(
     interruptions: Sequence[Interruption],
     replicas: Iterable[Replica],
     calls: Iterable[Record],
+    bill: Record,
     stories: Sequence[Record],
     problems: Sequence[str],
     outages: Sequence[Outage],
@@ -399,4 +400,5 @@ def build(
         "replicas": [replica_row(r) for r in replicas],
         "stories": list(stories),
         "calls": call_counts(calls),
+        "metrics": bill,
     }

@@ -184,6 +184,7 @@ def conclusion(report: Mapping[str, Any]) -> RenderableType:
             f" whole answer {total['p50']:.2f} s median, {total['max']:.2f} s at most",
         ),
         *_unservable(report),
+        _metrics(report),
         _verdict(report),
     )
 
@@ -259,6 +260,13 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
             " (docs/cold-start.md). If it only just does, a longer one is enough: make demo WARNING_S=60",
             style="bold yellow",
         )
+
+
+def _metrics(report: Mapping[str, Any]) -> RenderableType:
+    """What the run's metrics would cost: CloudWatch charges for the hours in which one has a value."""
+    bill = report["metrics"]
+    hours = ", ".join(f"{number} of {name}" for name, number in bill["metric_hours"].items())
+    return Text.assemble(("metrics: ", "bold"), f"{bill['usd']:.4f} USD; hours: {hours or 'none'}")
 
 
 def _verdict(report: Mapping[str, Any]) -> RenderableType:

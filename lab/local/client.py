@@ -198,6 +198,10 @@ class LocalCloud:
         """Let so many periods before those that an alarm evaluates stand in for periods without data."""
         self._call("look_back", periods=periods)
 
+    def bill(self) -> dict[str, Any]:
+        """What CloudWatch would charge for metrics so far: by metric, how many hours, and together USD."""
+        return cast("dict[str, Any]", self._call("bill"))
+
     def longest_chains(self) -> dict[str, int]:
         """By function: how often it was invoked in the longest chain of requests, dropped ones included."""
         return cast("dict[str, int]", self._call("longest_chains"))

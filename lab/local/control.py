@@ -74,6 +74,7 @@ class Control:
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "https_port": lambda arguments: secure.port(arguments["load_balancer"]),
             "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
+            "bill": lambda _: metrics.bill(),
             "look_back": lambda arguments: setattr(metrics, "more_periods", int(arguments["periods"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,

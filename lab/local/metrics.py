@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,9 @@ IDLE_S, LATE_S = 6 * 3600.0, 900.0
 """A queue that nobody called for six hours isn't measured, and then up to a quarter of an hour late: here
 always so late. A new one counts as idle
 (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
+
+METRIC_HOUR_USD = 0.30 / 730
+"""Of a custom metric, in an hour in which it gets a value (https://aws.amazon.com/cloudwatch/pricing/)."""
 
 OF_TARGETS = ("RequestCount", "HTTPCode_Target_")
 """How the metrics begin of what targets got and answered. They say nothing while there is nothing to say: of
@@ -79,6 +83,8 @@ class Metrics:
         self._idle_s, self._late_s = IDLE_S * compressed, LATE_S * compressed
         self._used: dict[str, tuple[float, float]] = {}
         """By queue: since when it has been in use, and when it was last."""
+        self._hours: set[tuple[str, str, tuple[tuple[str, str], ...], int]] = set()
+        """Of each metric with its dimensions, the hours in which it had a value."""
         self.more_periods = MORE_PERIODS
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
@@ -212,10 +218,17 @@ class Metrics:
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
             self._publish_response_times(of_group, response_times)
 
+    def bill(self) -> dict[str, Any]:
+        """What CloudWatch would charge for the metrics of logs so far, by the hours with a value."""
+        hours = Counter(f"{namespace} {name}" for namespace, name, *_ in self._hours)
+        return {"metric_hours": dict(sorted(hours.items())), "usd": round(hours.total() * METRIC_HOUR_USD, 4)}
+
     def _see_log(self, lines: Iterable[str]) -> None:
         for line in lines:
             for d in embedded_metrics(line):
                 self._ministack.record_metric(d.namespace, d.name, d.value, d.unit, d.dimensions)
+                hour = int(time.time() // 3600)
+                self._hours.add((d.namespace, d.name, tuple(sorted(d.dimensions.items())), hour))
 
 
 _COMPARISONS = {

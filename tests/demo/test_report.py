@@ -321,6 +321,7 @@ def test_the_report_is_json(played: Played) -> None:
         interruptions=played.interruptions,
         replicas=played.replicas.values(),
         calls=[],
+        bill={"metric_hours": {"SpotRelay Incident": 2}, "usd": 0.0008},
         stories=[],
         problems=["one"],
         outages=[],

@@ -158,6 +158,21 @@ def test_embedded_metrics_of_a_log_become_metrics(aws: Aws) -> None:
 
 
 @pytest.mark.xdist_group("local")
+def test_a_metric_is_charged_by_the_hour(aws: Aws) -> None:
+    """However many values it gets in one; another service's is another metric."""
+    logs, group = aws.client("logs"), f"group-{uuid.uuid4().hex[:8]}"
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(logGroupName=group, logStreamName="s")
+    at = int(time.time() * 1000)
+    lines = [line(Charged=1), line(Charged=2), line(Charged=3).replace("demo", "other")]
+    events = [{"timestamp": at, "message": message} for message in lines]
+    logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=events)
+    bill = aws.local.bill()
+    assert bill["metric_hours"]["N Charged"] in (2, 3, 4), "an hour may end meanwhile"
+    assert bill["usd"] == round(sum(bill["metric_hours"].values()) * 0.30 / 730, 4)
+
+
+@pytest.mark.xdist_group("local")
 @pytest.mark.parametrize("way", ["log", "call"])
 def test_a_metric_sets_off_its_alarm(aws: Aws, way: str) -> None:
     """Whether a log line or PutMetricData made it, the alarm on it rings; one on another service doesn't."""

@@ -156,7 +156,7 @@ def _first() -> Iterable[_Graph]:
 def _then() -> Iterable[_Graph]:
     """Whether Spot is to be had, and the details of what the controller does."""
     yield _Graph(
-        "Seconds for which on-demand has stood in for Spot, by service",
+        "Seconds that on-demand stands in, by service",
         [_most(Metric.LONGEST_FALLBACK_S, "longest")],
         by_service=True,
     )
@@ -167,7 +167,7 @@ def _then() -> Iterable[_Graph]:
         period=SURVEY,
     )
     yield _Graph(
-        f"Capacity pools, fewest eligible and most left alone: {EVERY_SERVICE}",
+        f"Pools: fewest eligible, most left alone: {EVERY_SERVICE}",
         [_least(Metric.ELIGIBLE_POOLS, "eligible"), _most(Metric.POOLS_COOLING, "left_alone")],
         period=SURVEY,
     )
@@ -194,7 +194,7 @@ def _then() -> Iterable[_Graph]:
         ],
     )
     yield _Graph(
-        f"Requests by replicas' own account, and replicas that don't tell, the most: {EVERY_SERVICE}",
+        f"Requests, as replicas tell, the most: {EVERY_SERVICE}",
         [_most(Metric.ONGOING_REQUESTS, "requests"), _most(Metric.ONGOING_UNKNOWN, "not_telling")],
     )
     yield _Graph(

@@ -17,8 +17,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from spotrelay.core.names import (
+    ALARM_DIMENSION,
     COUNTED,
     EVERY_SERVICE,
+    INCIDENT,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
@@ -43,9 +45,6 @@ NOW_HEIGHT = 13
 
 ALARMS_A_ROW = 5
 """So many names are beside each other where a board is as wide as a laptop's screen."""
-
-LISTED_BY = Metric.REPLICAS_READY
-"""Whose metric there is, that is a service to choose: each service sends this one."""
 
 
 class _Graph(NamedTuple):
@@ -101,8 +100,9 @@ def _chosen_service() -> cloudwatch.DashboardVariable:
         input_type=cloudwatch.VariableInputType.SELECT,
         values=cloudwatch.Values.from_search_components(
             namespace=METRICS_NAMESPACE,
-            dimensions=[METRICS_DIMENSION],
-            metric_name=LISTED_BY,
+            dimensions=[METRICS_DIMENSION, ALARM_DIMENSION],
+            # Of each service there is one, at least once a week; a search finds those of two weeks.
+            metric_name=INCIDENT,
             populate_from=METRICS_DIMENSION,
         ),
         default_value=cloudwatch.DefaultValue.value(EVERY_SERVICE),
@@ -156,7 +156,7 @@ def _first() -> Iterable[_Graph]:
 def _then() -> Iterable[_Graph]:
     """Whether Spot is to be had, and the details of what the controller does."""
     yield _Graph(
-        "Seconds for which on-demand has stood in for Spot, by service",
+        "Seconds that on-demand stands in, by service",
         [_most(Metric.LONGEST_FALLBACK_S, "longest")],
         by_service=True,
     )
@@ -167,7 +167,7 @@ def _then() -> Iterable[_Graph]:
         period=SURVEY,
     )
     yield _Graph(
-        f"Capacity pools, fewest eligible and most left alone: {EVERY_SERVICE}",
+        f"Pools: fewest eligible, most left alone: {EVERY_SERVICE}",
         [_least(Metric.ELIGIBLE_POOLS, "eligible"), _most(Metric.POOLS_COOLING, "left_alone")],
         period=SURVEY,
     )
@@ -194,7 +194,7 @@ def _then() -> Iterable[_Graph]:
         ],
     )
     yield _Graph(
-        f"Requests by replicas' own account, and replicas that don't tell, the most: {EVERY_SERVICE}",
+        f"Requests, as replicas tell, the most: {EVERY_SERVICE}",
         [_most(Metric.ONGOING_REQUESTS, "requests"), _most(Metric.ONGOING_UNKNOWN, "not_telling")],
     )
     yield _Graph(

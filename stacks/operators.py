@@ -97,6 +97,7 @@ def looking(
                 "cloudwatch:DescribeAlarms",
                 "cloudwatch:GetMetricData",
                 "cloudwatch:ListDashboards",
+                "cloudwatch:ListMetrics",
                 "ec2:DescribeSpotPriceHistory",
                 "lambda:GetAccountSettings",
                 "lambda:ListEventSourceMappings",

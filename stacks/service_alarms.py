@@ -47,8 +47,6 @@ class ServiceAlarms(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, service: Service, entrance: Entrance) -> None:
         super().__init__(scope, id_)
-        self.alarms: list[cloudwatch.IAlarm] = []
-        """The worst first."""
         self._service = service
         topic_arn = Stack.of(self).format_arn(service="sns", resource=TOPIC_NAME)
         self._tell = actions.SnsAction(sns.Topic.from_topic_arn(self, "Topic", topic_arn))
@@ -158,7 +156,6 @@ class ServiceAlarms(Construct):
         )
         made.add_alarm_action(self._tell)
         made.add_ok_action(self._tell)
-        self.alarms.append(made)
 
 
 _ON_POOLS = frozenset({Alarm.FALLBACK_TOO_LONG, Alarm.BETTER_ELSEWHERE})

@@ -19,9 +19,11 @@ import pytest
 from lab.pictures.board import chosen
 from lab.pictures.insights import Query
 from spotrelay.core.names import (
+    ALARM_DIMENSION,
     COUNTED,
     EVERY_SERVICE,
     INCIDENT,
+    METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
     Metric,
@@ -190,11 +192,12 @@ def test_a_service_is_chosen_among_those_that_there_are(board: Board) -> None:
     assert (variable["type"], variable["inputType"]) == ("pattern", "select")
     assert variable["pattern"] == variable["defaultValue"] == EVERY_SERVICE
     assert re.fullmatch(r"[\w ]+", EVERY_SERVICE), "as a regular expression it is itself"
-    searched = re.fullmatch(r'\{(\w+),(\w+)\} MetricName="(\w+)"', variable["search"])
+    searched = re.fullmatch(r'\{(\w+),([\w,]+)\} MetricName="(\w+)"', variable["search"])
     assert searched is not None
-    namespace, dimension, metric = searched.groups()
-    assert (namespace, dimension) == (METRICS_NAMESPACE, variable["populateFrom"])
-    assert Metric(metric).is_alarmed, "otherwise CloudWatch has no such metric"
+    namespace, dimensions, metric = searched.groups()
+    assert namespace == METRICS_NAMESPACE
+    assert variable["populateFrom"] == METRICS_DIMENSION in dimensions.split(",")
+    assert (metric, dimensions) == (INCIDENT, f"{METRICS_DIMENSION},{ALARM_DIMENSION}"), "each has this one"
 
 
 def lines(*services: str) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ LOOKS = {
 """What status, history, explain, cost, prices, scores, logs and request call."""
 
 BOARDS = {
-    "cloudwatch:GetDashboard", "cloudwatch:ListDashboards", "lambda:InvokeFunction", "logs:GetQueryResults",
-    "logs:StartQuery",
+    "cloudwatch:GetDashboard", "cloudwatch:ListDashboards", "cloudwatch:ListMetrics", "lambda:InvokeFunction",
+    "logs:GetQueryResults", "logs:StartQuery",
 }  # fmt: skip
 """What CloudWatch's console calls besides, in the looker's name, to show the dashboards."""
 
@@ -45,8 +45,8 @@ STARTS = {
 
 WITHOUT_NARROWER_RESOURCE = {
     "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "cloudwatch:ListDashboards",
-    "ec2:DescribeSpotPriceHistory", "lambda:GetAccountSettings", "lambda:ListEventSourceMappings",
-    "logs:GetQueryResults", "pricing:GetProducts",
+    "cloudwatch:ListMetrics", "ec2:DescribeSpotPriceHistory", "lambda:GetAccountSettings",
+    "lambda:ListEventSourceMappings", "logs:GetQueryResults", "pricing:GetProducts",
 }  # fmt: skip
 """Read-only, and AWS knows no resource for them."""
 

@@ -22,9 +22,8 @@ from spotrelay.core.names import (
     Alarm,
     alarms_prefix,
 )
-from spotrelay.core.timing import CRASH_LOOP_FAILURES, LOW_SCORE, MOVE_SCORE_GAIN
+from spotrelay.core.timing import CRASH_LOOP_FAILURES, LONG_FALLBACK_S, LOW_SCORE, MOVE_SCORE_GAIN
 from spotrelay.service import Service
-from spotrelay.serving.incidents import FALLBACK_S
 from stacks.alarms import MINUTE, TOPIC_NAME, described
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.entrance import Entrance
@@ -199,7 +198,7 @@ def _meanings(service: Service) -> dict[Alarm, str]:
             f" version that starts; `spotrelay rollback {name} --reset` tries this one again."
         ),
         Alarm.FALLBACK_TOO_LONG: (
-            f"an on-demand instance has stood in for Spot for more than {FALLBACK_S / 3600:.0f} h: the"
+            f"an on-demand instance has stood in for Spot for more than {LONG_FALLBACK_S / 3600:.0f} h: the"
             " service serves, at the on-demand price. More accelerators, types or zones in the service file"
             " widen the choice."
         ),

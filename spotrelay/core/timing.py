@@ -217,6 +217,9 @@ ROLLOUT_REFUSED_S = 1800.0
 """Where all replicas change at once, those that are up wait outside the rotation, and cost, while EC2 refuses
 the rest. So long that a gust of scarcity passes; a quota that can't hold both versions doesn't."""
 
+LONG_FALLBACK_S = 7200.0
+"""An hour or two is what a fallback is for. Beyond, somebody should know that it costs more."""
+
 FALLBACK_HELD_MAX_S = 300.0
 """After a fallback that never became ready, until the next, at most: each has had its whole start, which is
 minutes, and without fallbacks nothing may serve at all."""

@@ -15,7 +15,7 @@ it: what begins to explain it later doesn't.
 | NotWhole        | fewer than desired are ready                    | a start      | NothingReady,           |
 |                 |                                                 |              | CrashLooping,           |
 |                 |                                                 |              | CannotLaunch            |
-| FallbackTooLong | a fallback has stood in for `FALLBACK_S`        | at once      |                         |
+| FallbackTooLong | a fallback has stood in for `LONG_FALLBACK_S`   | at once      |                         |
 | RolloutStopped  | the deployed version was given up               | at once      |                         |
 | BetterElsewhere | by the last survey                              | at once      |                         |
 
@@ -33,7 +33,7 @@ from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import Alarm
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSettings, ServiceSpec
-from spotrelay.core.timing import seconds
+from spotrelay.core.timing import LONG_FALLBACK_S, seconds
 from spotrelay.serving import failures, rollout
 from spotrelay.serving.observation import launched_count, oldest_fallback, ready_count
 
@@ -61,9 +61,6 @@ is asked for a second after Spot refuses. Three minutes in all, so that it rings
 SEEN_SOON_S = 120.0
 """What rings within this explains already what comes with it: a refusal is seen at once, that nothing is
 ready only after a minute of it."""
-
-FALLBACK_S = 7200.0
-"""An hour or two is what a fallback is for. Beyond, somebody should know that it costs more."""
 
 ZEROS = 3
 """Minutes in which an alarm hears that its incident is over. Each may get lost, with the invocation or on the
@@ -259,7 +256,7 @@ def _reason(alarm: Alarm, record: Incidents, spec: ServiceSpec, seen: Situation,
         case Alarm.NOT_WHOLE:
             return _Reason(for_s(record.missing_since, start_s(spec)), record.missing_since is not None)
         case Alarm.FALLBACK_TOO_LONG:
-            return at_once(for_s(seen.fallback_since, FALLBACK_S))
+            return at_once(for_s(seen.fallback_since, LONG_FALLBACK_S))
         case Alarm.ROLLOUT_STOPPED:
             return at_once(seen.is_rollout_stopped)
         case Alarm.BETTER_ELSEWHERE:

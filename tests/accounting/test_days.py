@@ -242,6 +242,16 @@ def test_a_service_that_fails_costs_the_others_nothing() -> None:
     assert {service for service, _ in books.written} == {"other"}
 
 
+def test_until_when_days_are_written() -> None:
+    """Whoever asks hears it of today's day, or of yesterday's before today has one; of neither, nothing."""
+    books = Books(rows=[ran(0, 2)])
+    assert ledger(books, NOON).written_until("demo") is None
+    ledger(books, NOON).write(["demo"])
+    assert ledger(books, NOON + HOUR).written_until("demo") == NOON
+    assert ledger(books, NOON + 13 * HOUR).written_until("demo") == NOON
+    assert ledger(books, NOON + 48 * HOUR).written_until("demo") is None
+
+
 def test_an_hour_after_midnight_both_days_are_written() -> None:
     """What ran across midnight is charged to each day for its part."""
     midnight = datetime(2026, 11, 2, tzinfo=UTC)

@@ -21,6 +21,7 @@ from spotrelay.control.intake import Intake
 from spotrelay.control.notifying import Notifier
 from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
+from spotrelay.control.reporting import Reporting
 from spotrelay.control.ticks import Ticks
 from spotrelay.core import desired, timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
@@ -601,6 +602,11 @@ def a_row_is_written_twice(
     """Each action of a replica writes its row by itself."""
     for action in actions:
         yield from _of_replica(spec, rows, row, [action], ids, now)
+
+
+@mistake(Reporting, "to_mend", Rule.METRICS_EXACT)
+def what_is_to_be_mended_is_kept_quiet(self: Reporting, *args: Any) -> None:
+    """What surveys found isn't counted."""
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)

@@ -1,6 +1,7 @@
 """The services' alarms, as CloudWatch evaluates them, and what may happen to what ticks tell them.
 
-Everything is drawn by a generator of its own: what a run's alarms hear changes nothing else of it.
+Everything is drawn by a generator of its own: what a run's alarms hear changes nothing else of it. So these
+faults are no pairs that a campaign must try: two runs in three draw them.
 """
 
 from __future__ import annotations

@@ -1542,6 +1542,12 @@ def two_alarms_ring_for_one_incident(*_: object) -> bool:
     return False
 
 
+@mistake(incidents, "_is_outage_soon", Rule.INCIDENT_ONCE, since=281, replicas=1)
+def a_refusal_is_told_a_minute_before_the_outage(*_: object) -> bool:
+    """What rings at once doesn't wait for what rings a minute later, and says all of it."""
+    return False
+
+
 @mistake(incidents, "_explains", Rule.INCIDENT_ONCE, since=122, replicas=2)
 def what_rang_explains_nothing_more(cause: AlarmState, spec: ServiceSpec, now: datetime) -> bool:
     """What starts at last, after an outage, is told to be missing."""

@@ -15,12 +15,17 @@ TERMINAL = "console"
 LEFT_OUT = "…"
 """Alone on a line: any number of lines. Within one: any text."""
 
-VARYING = re.compile(
-    r"(?P<left_out>…)|(?P<instance>i-[0-9a-f]+)|(?P<number>\d+(?:[.,:]\d+)*)|(?P<gap>[\s─━]+)"
-)
-"""What differs from one run to the next."""
+ANY = {
+    "left_out": r"…",
+    "instance": r"i-[0-9a-f]+",
+    # A slow machine takes minutes for what is shown in seconds.
+    "duration": r"(?:\d+ min )?\d+(?:\.\d+)? s\b|\d+ min\b",
+    "number": r"\d+(?:[.,:]\d+)*",
+    "gap": r"[\s─━]+",
+}
+"""What differs from one run to the next, in what is shown and in what is printed."""
 
-ANY = {"left_out": r".*", "instance": r"i-[0-9a-f]+", "number": r"\d+(?:[.,:]\d+)*", "gap": r"[\s─━]+"}
+VARYING = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in ANY.items()))
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ def steps(page: Path) -> list[Step]:
 def _pattern(shown: str) -> re.Pattern[str]:
     parts, at = [], 0
     for varying in VARYING.finditer(shown):
-        parts += [re.escape(shown[at : varying.start()]), ANY[str(varying.lastgroup)]]
+        name = str(varying.lastgroup)
+        parts += [re.escape(shown[at : varying.start()]), ".*" if name == "left_out" else f"(?:{ANY[name]})"]
         at = varying.end()
     return re.compile("".join([*parts, re.escape(shown[at:])]))

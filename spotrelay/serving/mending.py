@@ -38,9 +38,10 @@ def late_leaves(
     """Warned replicas that a tick takes out, or finds ended, because nobody took them out in time.
 
     Then leaves aren't looked at. A tick may be a moment faster than the delayed message: that is none. And
-    what served on long after its time EC2 had spared.
+    what served on long after its time EC2 had spared. One that this very tick finds ready hasn't served on.
     """
-    leaving = {action.replica.id: action.replica for action in actions if isinstance(action, Drain)}
+    served = {r.id for r in seen.read.replicas.values() if r.serves}
+    leaving = {a.replica.id: a.replica for a in actions if isinstance(a, Drain) and a.replica.id in served}
     found: list[Finding] = []
     for replica in leaving.values():
         due = _look_due(spec, replica, seen)

@@ -107,6 +107,15 @@ def test_who_had_to_stay_is_not_late() -> None:
     assert late(warned(1, overdue_s), OTHER, spared=frozenset({str(OTHER.instance_id)})) != []
     assert late(warned(1, overdue_s), OTHER, spared=frozenset({str(warned(1, 0).instance_id)})) == []
     assert late(a_replica(1, ReplicaState.READY), OTHER) == []
+
+
+def test_who_is_only_just_found_ready_is_not_late() -> None:
+    """It started until this very tick, and has served on for no moment."""
+    rows = Rows(replicas={9: OTHER, 1: warned(1, AT_DRAIN_S + 60, ReplicaState.STARTING)})
+    ready = warned(1, AT_DRAIN_S + 60)
+    seen = Observation(rows).with_rows(Rows(replicas={9: OTHER, 1: ready}))
+    actions = [Drain(ready, "interruption warning", warned_at=ready.warned_at)]
+    assert list(mending.late_leaves(SPEC, seen, actions, NOW)) == []
     assert late(warned(1, overdue_s, ReplicaState.DRAINING), OTHER) == []
 
 

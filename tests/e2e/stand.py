@@ -6,7 +6,8 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ from spotrelay.core.names import (
     alarms_prefix,
     service_parameter,
 )
+from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.operate.watch import Snapshot, Watch
 
 if TYPE_CHECKING:
@@ -237,6 +240,15 @@ class Stand:
             return bool(found["StateValue"] == state)
 
         self.eventually(is_so, f"{name} in state {state}")
+
+    def age_incidents(self, by_s: float) -> None:
+        """Have what the service's alarms are about have begun so much earlier, as far as it is on record."""
+        store = self.operator.store
+        record = store.load(self.service).incidents
+        names = ("nothing_since", "missing_since", "unlaunched_since", "blocked_at")
+        earlier = {name: at - seconds(by_s) for name in names if (at := getattr(record, name))}
+        with suppress(Conflict):  # a tick has just written it
+            store.note_incidents(self.service, replace(record, **earlier))
 
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""

@@ -56,7 +56,7 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
         assert "NOT WHOLE 2/3" in out
         assert "InsufficientInstanceCapacity" in out
         assert f"replica {victim.id} was lost at" in out
-        rings(demo, spotrelay, "NotWhole", is_to_ring=True)
+        rings(demo, spotrelay, "CannotLaunch", is_to_ring=True)
     finally:
         for type_ in {pool.instance_type for pool in demo.spec.pools}:
             demo.cloud.set_capacity(instance_type=type_, on_demand=100)
@@ -64,14 +64,15 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
     serving(demo)
     code, _, _ = spotrelay("status", "demo", "--check")
     assert code == 0
-    rings(demo, spotrelay, "NotWhole", is_to_ring=False)
+    rings(demo, spotrelay, "CannotLaunch", is_to_ring=False)
 
 
 def rings(demo: Bench, spotrelay: Command, alarm: str, *, is_to_ring: bool) -> None:
-    """Let CloudWatch's minutes pass, a tick or two in each, until the alarm rings or has ceased to."""
+    """Let minutes pass for CloudWatch and for what is on record, a tick or two in each, until it is so."""
 
     def is_so() -> bool:
         demo.cloud.age_metrics(60)
+        demo.age_incidents(60)
         time.sleep(MINUTE_S)
         (found,) = spotrelay.json("status", "demo")["services"]
         return (alarm in found["alarms"]) is is_to_ring

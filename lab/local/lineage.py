@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 HEADER = "x-amzn-trace-id"
 
@@ -55,7 +56,8 @@ def _new() -> Chain:
 
 def _parsed(header: str) -> Chain:
     # Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=0;Lineage=a87bd80c:1|68fd508a:5
-    fields = dict(_FIELD.findall(header))
+    # botocore sends the line between two functions as %7C.
+    fields = dict(_FIELD.findall(unquote(header)))
     counts = re.findall(r"(\w+):(\d+)", fields.get("Lineage", ""))
     return Chain(fields.get("Root") or _new().root, {key: int(count) for key, count in counts})
 

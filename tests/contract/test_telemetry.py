@@ -131,7 +131,7 @@ def test_an_alarm_hears_of_its_incident_with_a_time(
     telemetry.flush()
     lines = _lines(capsys)
     told = [(line["service"], line["alarm"], line["Incident"]) for line in lines]
-    assert told == [("demo", "NotWhole", [1]), ("demo", "CrashLooping", [0])]
+    assert told == [("demo", "NotWhole", 1), ("demo", "CrashLooping", 0)]
     for line, minute in zip(lines, (0, 1), strict=True):
         assert line["_aws"]["Timestamp"] == (at + timedelta(minutes=minute)).timestamp() * 1000
         (directive,) = line["_aws"]["CloudWatchMetrics"]

@@ -65,7 +65,7 @@ PUBLISHED = {
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",
     "PoolsCooling", "TicksMalformed", "QuotasShort", "ReplicasFailed", "ReplicasLaunched", "ReplicasMissing",
-    "ReplicasOnDemand", "ReplicasReady", "ReplicasSpot", "ReplicasUnlaunched", "RolloutStopped",
+    "ReplicasOnDemand", "ReplicasReady", "ReplicasSpot", "RolloutStopped",
     "SignalsIgnored", "SignalsReceived", "Standbys", "SurveyRefused", "SurveyUnanswered", "UsdPerHour",
     "WarningToDeregisteredMs", "WarningToLaunchedMs", "WarningToReadyMs",
 }  # fmt: skip

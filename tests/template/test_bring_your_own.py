@@ -146,8 +146,7 @@ def test_a_given_listener_gets_a_rule(behind_listener: Template) -> None:
 def test_a_given_listener_tells_its_balancer(behind_listener: Template) -> None:
     """Requests and answers are counted under its name, and the alarm is of this service's answers alone."""
     assert document(behind_listener).load_balancer == "app/web/0123456789abcdef"
-    (name,) = (n.split("/")[1] for n in behind_listener.alarms if n.endswith("/SlowAnswers"))
-    alarms = alarms_of(behind_listener, name)
+    alarms = alarms_of(behind_listener, "chat")
     for alarm in ("SlowAnswers", "Elb5xx"):
         of_balancer = [m for m in metrics_of(alarms[alarm]) if m["Namespace"] == "AWS/ApplicationELB"]
         assert of_balancer

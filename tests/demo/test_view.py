@@ -25,6 +25,7 @@ REPORT: Mapping[str, Any] = {
         "first_token_s": {"p50": 0.05, "p95": 0.07, "max": 0.1},
         "latency_s": {"p50": 2.5, "p95": 2.6, "max": 2.7},
     },
+    "metrics": {"metric_hours": {"SpotRelay HeldBack": 1, "SpotRelay Incident": 14}, "usd": 0.0062},
     "summary": {"warned_to_deregistered_s": {"median": 0.03, "max": 3.1}},
     "interruptions": [
         {

@@ -27,6 +27,9 @@ IDLE_S, LATE_S = 6 * 3600.0, 900.0
 always so late. A new one counts as idle
 (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html)."""
 
+NEVER = float("-inf")
+"""When a queue was last used that nobody has used."""
+
 METRIC_HOUR_USD = 0.30 / 730
 """Of a custom metric, in an hour in which it gets a value (https://aws.amazon.com/cloudwatch/pricing/)."""
 
@@ -106,7 +109,7 @@ class Metrics:
             polled, asked = self._ministack.polled_queues(), self._ministack.asked_queues()
             now = time.time()
             for queue, values in self._ministack.queue_metrics().items():
-                if not self._is_measured(queue, values, queue in polled, asked.get(queue, 0.0), now):
+                if not self._is_measured(queue, values, queue in polled, asked.get(queue, NEVER), now):
                     continue
                 for name, value in values.items():
                     unit = "Seconds" if "Age" in name else "Count"
@@ -123,7 +126,7 @@ class Metrics:
 
         It is in use if it has a message, or if anybody called it, whatever for.
         """
-        since, last = self._used.get(queue, (now, float("-inf")))
+        since, last = self._used.get(queue, (now, NEVER))
         is_idle = now - last > self._idle_s
         has_any = any(value for name, value in values.items() if name.startswith("ApproximateNumber"))
         if is_polled or has_any or asked_at > last:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -43,25 +43,15 @@ _TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """Names that `logging` refuses as extra ones, with an error."""
 
 
-def as_deployed(metric: Metric, service: str) -> bool:  # noqa: ARG001 - every service's are treated alike
-    """Whether a metric of a service's, or of none, is CloudWatch's, too: by what the function is set to."""
-    return metric.is_alarmed or os.environ.get(Env.METRICS) == ALL_METRICS
-
-
 class PowertoolsTelemetry:
     """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation.
-
-    `is_sent` says of each metric and service, at each flush, whether CloudWatch gets it as a metric.
 
     Powertools is imported with the first line to write: it takes as long as a client or two, and what a
     function has just been started for, to deregister and to launch, comes before it logs anything.
     """
 
-    def __init__(
-        self, logger: Logger | None = None, *, is_sent: Callable[[Metric, str], bool] = as_deployed
-    ) -> None:
+    def __init__(self, logger: Logger | None = None) -> None:
         self._given = logger
-        self._is_sent = is_sent
         self._invocation: Mapping[str, object] = {}
         self._is_cold = True
         self._counted: dict[str, list[tuple[Metric, float]]] = defaultdict(list)
@@ -118,11 +108,8 @@ class PowertoolsTelemetry:
                 by_metric[metric].append(value)
             fields = {metric.value: _together(metric, found) for metric, found in by_metric.items()}
             of = {METRICS_DIMENSION: service}
-            sent = {
-                metric.value: metric.unit
-                for metric in by_metric
-                if service in earlier or self._is_sent(metric, service)
-            }
+            is_all = service in earlier or os.environ.get(Env.METRICS) == ALL_METRICS
+            sent = {m.value: m.unit for m in by_metric if is_all or m.is_alarmed}
             _write({"message": COUNTED, **of, **fields}, sent, of, time.time())
 
     @cached_property

@@ -159,7 +159,7 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
 
 def _records(plane: ControlPlane, name: str, since: datetime) -> list[Record]:
     """What the functions logged about the service since then, in order of time."""
-    from spotrelay.aws.errors import translated
+    from spotrelay.aws.log_lines import lines
 
     if not plane.log_groups:
         raise CommandError(
@@ -167,32 +167,12 @@ def _records(plane: ControlPlane, name: str, since: datetime) -> list[Record]:
             EXIT_FAILED,
         )
     found: list[Record] = []
-    client = plane.clients.logs
-    for group in plane.log_groups:
-        with translated():
-            pages = client.get_paginator("filter_log_events").paginate(
-                logGroupName=group,
-                startTime=int(since.timestamp() * 1000),
-                filterPattern=f'{{ $.service = "{name}" }}',
-            )
-            for page in pages:
-                for event in page["events"]:
-                    line = _read(event["message"])
-                    # The pattern spares the transfer of others' lines, and is only as exact as their form.
-                    # What was counted is no decision; an earlier version's metrics have no message.
-                    is_decision = line and line.get("message") not in (None, COUNTED, TOLD)
-                    if line and is_decision and line.get("service") == name:
-                        at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
-                        found.append(Record(event["eventId"], at, line))
+    for event, line in lines(plane.clients, plane.log_groups, f'{{ $.service = "{name}" }}', since):
+        # What was counted is no decision; an earlier version's metrics have no message.
+        if line.get("service") == name and line.get("message") not in (None, COUNTED, TOLD):
+            at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
+            found.append(Record(event["eventId"], at, line))
     return sorted(found, key=lambda record: record.at)
-
-
-def _read(text: str) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
 
 
 def shown(record: Record, now: datetime, *, is_verbose: bool = False, is_json: bool = False) -> str:

@@ -93,22 +93,24 @@ def test_who_asks_for_all_metrics_gets_them(
     assert sent == ([("UsdPerHour", 0.5, {"service": "demo"})] if setting == "all" else [])
 
 
-def test_who_makes_it_can_say_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    """By metric and service, anew at each flush."""
-    of = {"old"}
-    telemetry = PowertoolsTelemetry(is_sent=lambda _, service: service in of)
-    for expected in ({"old"}, {"old", "new"}):
+def test_all_of_a_service_is_sent_where_its_alarms_are_of_before(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By service, and said anew for each flush."""
+    for said in (("old",), ("old", "new"), ()):
+        for service in said:
+            telemetry.send_all(service)
         for service in ("old", "new"):
             telemetry.count(Metric.REPLICAS_SPOT, service=service)
         telemetry.flush()
-        assert {line["service"] for line in _lines(capsys) if "_aws" in line} == expected
-        of.add("new")
+        assert {line["service"] for line in _lines(capsys) if "_aws" in line} == set(said)
 
 
-def test_units(capsys: pytest.CaptureFixture[str]) -> None:
+def test_units(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is written with its own unit: a name that ends in Ms is milliseconds, one in which an S for
     seconds ends is seconds, money has none, and everything else is a count."""
-    telemetry = PowertoolsTelemetry(is_sent=lambda *_: True)
+    monkeypatch.setenv(Env.METRICS, "all")
+    telemetry = PowertoolsTelemetry()
     for metric in Metric:
         telemetry.count(metric)
     telemetry.flush()

@@ -307,6 +307,16 @@ def test_at_rest_nothing_is_told_nor_written() -> None:
     assert "store.note_incidents" not in world.calls
 
 
+def test_alarms_of_an_earlier_stack_have_their_metrics() -> None:
+    """A document that names no alarms is of before: all that a tick counts of the service is sent."""
+    world, controller = serving(demo_spec())
+    world.telemetry.sent.clear()
+    tick(world, controller, 1)
+    assert world.telemetry.sent == {"demo"}
+    world, _ = watched()
+    assert world.telemetry.sent == set()
+
+
 def test_an_outage_is_told_and_its_end() -> None:
     """By ticks, with the time of the tick, and on record before it is told."""
     world, controller = watched()

@@ -265,8 +265,9 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _metrics(report: Mapping[str, Any]) -> RenderableType:
     """What the run's metrics would cost: CloudWatch charges for the hours in which one has a value."""
     bill = report["metrics"]
-    hours = ", ".join(f"{number} of {name}" for name, number in bill["metric_hours"].items())
-    return Text.assemble(("metrics: ", "bold"), f"{bill['usd']:.4f} USD; hours: {hours or 'none'}")
+    hours = ", ".join(f"{name} ({number})" for name, number in bill["metric_hours"].items())
+    charged = f"hours with a value: {hours or 'none'}; CloudWatch would charge {bill['usd']:.4f} USD"
+    return Text.assemble(("metrics: ", "bold"), charged)
 
 
 def _verdict(report: Mapping[str, Any]) -> RenderableType:

@@ -15,9 +15,7 @@ from lab.demo.processes import Processes
 from lab.demo.settings import ROOT, DemoSettings
 from tests.e2e import emitted
 from tests.e2e.leaks import Planted
-
-MINUTE_S = 6.0
-"""How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
+from tests.e2e.stand import MINUTE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotrelay.core.names import COUNTED, METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import (
+    ALARM_DIMENSION,
+    COUNTED,
+    INCIDENT,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    TOLD,
+    Metric,
+)
 
 if TYPE_CHECKING:
     from lab.demo.operator import Operator
@@ -68,15 +77,19 @@ def note(operator: Operator, logs: Path) -> None:
 
 
 def counted_in(line: str) -> Iterator[Name]:
-    """What a line of a function's log has counted; alarms only ring for what is sent as a metric, too."""
-    if f'"{COUNTED}"' not in line:
+    """What a line of a function's log has counted, or the alarm that it has made ring."""
+    if f'"{COUNTED}"' not in line and f'"{TOLD}"' not in line:
         return
     try:
-        told = json.loads(line)
+        found = json.loads(line)
     except ValueError:
         return
-    if isinstance(told, dict) and told.get("message") == COUNTED:
-        yield from ((name, _whose(told[METRICS_DIMENSION])) for name in told if name in {*Metric})
+    if not isinstance(found, dict):
+        return
+    if found.get("message") == COUNTED:
+        yield from ((name, _whose(found[METRICS_DIMENSION])) for name in found if name in {*Metric})
+    if found.get("message") == TOLD and found[INCIDENT]:
+        yield _incident(found[ALARM_DIMENSION]), _whose(found[METRICS_DIMENSION])
 
 
 def missing(notes: Collection[Note]) -> list[str]:
@@ -98,6 +111,11 @@ def missing(notes: Collection[Note]) -> list[str]:
 _WORDS = {OF_A_SERVICE: "of a service", OF_NONE: "of no service"}
 
 
+def _incident(alarm: str) -> str:
+    """The name of what an alarm hears: each is to ring in some test."""
+    return f"{INCIDENT} of {alarm}"
+
+
 def _whose(dimension: str | None) -> str:
     return OF_NONE if dimension == METRICS_NO_SERVICE else OF_A_SERVICE
 
@@ -109,7 +127,9 @@ def named(alarms: Iterable[Mapping[str, Any]], boards: Iterable[Mapping[str, Any
         for metric in [stat["Metric"] for stat in stats] or [alarm]:
             if metric.get("Namespace") == METRICS_NAMESPACE:
                 dimensions = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
-                yield metric["MetricName"], _whose(dimensions[METRICS_DIMENSION])
+                hears = dimensions.get(ALARM_DIMENSION)
+                name = _incident(hears) if hears else metric["MetricName"]
+                yield name, _whose(dimensions[METRICS_DIMENSION])
     for board in boards:
         yield from _on_board(board)
 

@@ -6,15 +6,16 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
+from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
     COUNTED,
@@ -31,6 +32,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.operate.watch import Snapshot, Watch
+from spotrelay.serving.incidents import CAUSES
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeNameType
@@ -40,10 +42,16 @@ SERVICE = "demo"
 WARNING = "EC2 Spot Instance Interruption Warning"
 """The event's `detail-type`."""
 
+MINUTE_S = 6.0
+"""How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
+
 WITHIN_S = 90.0
 """A bound on what takes seconds, for machines that are busy otherwise; nothing is judged by its speed."""
 
 POLL_S = 0.2
+
+
+Record = TypeVar("Record", Incidents, AlarmState)
 
 
 class Stand:
@@ -175,22 +183,27 @@ class Stand:
 
     def count(self, metric: Metric, service: str = METRICS_NO_SERVICE) -> float:
         """What the functions' logs have counted in the last hour, summed."""
-        logs, now = self.operator.session.client("logs"), datetime.now(UTC)
-        lines = (
-            json.loads(event["message"])
-            for group in self._log_groups()
+        lines = self._counted(service, datetime.now(UTC) - timedelta(hours=1))
+        return float(sum(one.get(metric, 0) for one in lines))
+
+    def _ticks(self, since: datetime) -> list[Mapping[str, Any]]:
+        """What each tick of the service that has ended since then counted."""
+        return [one for one in self._counted(self.service, since) if Metric.REPLICAS_READY in one]
+
+    def _counted(self, service: str, since: datetime) -> Iterator[Mapping[str, Any]]:
+        """What invocations that ended since then counted of a service, each."""
+        logs = self.operator.session.client("logs")
+        for group in self._log_groups():
             for page in logs.get_paginator("filter_log_events").paginate(
-                logGroupName=group,
-                startTime=int((now - timedelta(hours=1)).timestamp() * 1000),
-                filterPattern=COUNTED,
-            )
-            for event in page["events"]
-            if event["message"].startswith("{")
-        )
-        mine = (
-            one for one in lines if (one.get("message"), one.get(METRICS_DIMENSION)) == (COUNTED, service)
-        )
-        return float(sum(one.get(metric, 0) for one in mine))
+                logGroupName=group, startTime=int(since.timestamp() * 1000), filterPattern=COUNTED
+            ):
+                lines = (event["message"] for event in page["events"])
+                found = (json.loads(line) for line in lines if line.startswith("{"))
+                yield from (
+                    one
+                    for one in found
+                    if (one.get("message"), one.get(METRICS_DIMENSION)) == (COUNTED, service)
+                )
 
     def _log_groups(self) -> list[str]:
         ssm = self.operator.session.client("ssm")
@@ -231,24 +244,52 @@ class Stand:
         assert states(), f"no alarm looks at {metric} of {service}"
         self.eventually(lambda: states() == {state}, f"the alarm on {metric} in state {state}")
 
-    def until_rings(self, alarm: Alarm, service: str = SERVICE, state: str = "ALARM") -> None:
-        """Wait until an alarm of a service is in the state."""
-        name = f"{alarms_prefix(service)}{alarm}"
+    def ringing(self) -> set[Alarm]:
+        """The service's alarms that ring, of those that ticks feed."""
+        by_name = {f"{alarms_prefix(self.service)}{alarm}": alarm for alarm in CAUSES}
+        found = self._cloudwatch.describe_alarms(AlarmNames=list(by_name), StateValue="ALARM")
+        return {by_name[alarm["AlarmName"]] for alarm in found["MetricAlarms"]}
+
+    def until_rings(self, alarm: Alarm, *, rings: bool = True) -> None:
+        """Let minutes pass until it rings, or no longer does."""
 
         def is_so() -> bool:
-            (found,) = self._cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
-            return bool(found["StateValue"] == state)
+            if (alarm in self.ringing()) is rings:
+                return True
+            self.pass_minutes()
+            return False
 
-        self.eventually(is_so, f"{name} in state {state}")
+        self.eventually(is_so, f"{self.service}: {alarm} {'rings' if rings else 'has cleared'}")
+
+    def pass_minutes(self, minutes: float = 1) -> None:
+        """Let them pass for CloudWatch and for what is on record of the alarms, and a tick run in them.
+
+        Two ticks end: the first may have read the record before it was older, and then it tells nothing.
+        """
+        self.cloud.age_metrics(minutes * 60)
+        self.age_incidents(minutes * 60)
+        began = datetime.now(UTC)
+        self.eventually(lambda: len(self._ticks(began)) >= 2, f"two ticks of {self.service} end")
 
     def age_incidents(self, by_s: float) -> None:
-        """Have what the service's alarms are about have begun so much earlier, as far as it is on record."""
+        """Have all that is on record of the service's alarms have happened so much earlier."""
         store = self.operator.store
-        record = store.load(self.service).incidents
-        names = ("nothing_since", "missing_since", "unlaunched_since", "blocked_at")
-        earlier = {name: at - seconds(by_s) for name in names if (at := getattr(record, name))}
-        with suppress(Conflict):  # a tick has just written it
-            store.note_incidents(self.service, replace(record, **earlier))
+
+        def is_done() -> bool:
+            record = store.load(self.service).incidents
+            alarms = {
+                alarm: _earlier(state, by_s, "since", "minute") for alarm, state in record.alarms.items()
+            }
+            earlier = _earlier(
+                record, by_s, "nothing_since", "missing_since", "unlaunched_since", "blocked_at"
+            )
+            try:
+                store.note_incidents(self.service, replace(earlier, alarms=alarms))
+            except Conflict:  # a tick has just written it
+                return False
+            return True
+
+        self.eventually(is_done, "the record of incidents is older")
 
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""
@@ -276,6 +317,12 @@ class Stand:
     def _number(self, queue: str, name: QueueAttributeNameType) -> int:
         attributes = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])["Attributes"]
         return int(attributes[name])
+
+
+def _earlier(record: Record, by_s: float, *names: str) -> Record:
+    """It with those of these times that it has moved into the past."""
+    found = {name: at - seconds(by_s) for name in names if (at := getattr(record, name))}
+    return replace(record, **found)
 
 
 def _policy(statement: Mapping[str, Any]) -> str:

@@ -10,10 +10,20 @@ from typing import Any, cast
 
 import pytest
 
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import (
+    ALARM_DIMENSION,
+    INCIDENT,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    TOLD,
+    Alarm,
+    Metric,
+)
 from tests.e2e import emitted
 from tests.e2e.emitted import KEY, OF_A_SERVICE, OF_NONE, Check, Note, missing
 
+RANG = (f"{INCIDENT} of {Alarm.NOT_WHOLE}", OF_A_SERVICE)
 GAP, DENIED = (Metric.GAP_S.value, OF_A_SERVICE), (Metric.CALLS_DENIED.value, OF_NONE)
 
 MODULES = sorted(emitted.HERE.rglob("test_*.py"))
@@ -126,14 +136,23 @@ def test_boards_and_alarms_are_read() -> None:
             {"type": "custom", "properties": {"params": {}}},
         ]
     }
+    of_ticks = [dimension("demo"), {"Name": ALARM_DIMENSION, "Value": Alarm.NOT_WHOLE.value}]
     alarms: list[dict[str, Any]] = [
         own,
+        own | {"MetricName": INCIDENT, "Dimensions": of_ticks},
         {"Metrics": [in_math, {"Expression": "m / 2"}]},
         {"Namespace": "AWS/SQS", "MetricName": "x"},
     ]
     found = {*emitted.named(alarms, [board])}
     of_services = {(name, OF_A_SERVICE) for name in "ACD"}
-    assert found == {*of_services, ("B", OF_NONE), ("E", OF_NONE)}
+    assert found == {*of_services, RANG, ("B", OF_NONE), ("E", OF_NONE)}
+
+
+def test_what_alarms_were_told_is_read_from_lines() -> None:
+    """That one rings; that it doesn't proves nothing."""
+    line = {"message": TOLD, METRICS_DIMENSION: "demo", ALARM_DIMENSION: Alarm.NOT_WHOLE, INCIDENT: 1}
+    assert [*emitted.counted_in(json.dumps(line))] == [RANG]
+    assert [*emitted.counted_in(json.dumps({**line, INCIDENT: 0}))] == []
 
 
 def test_what_was_counted_is_read_from_lines() -> None:

@@ -101,10 +101,13 @@ def test_zones_that_score_low_while_another_does_not(rare: Bench) -> None:
             rare.operator.store.note_survey(replace(found, at=earlier, earlier=()))
             rare.make_cold("SurveyFunction")  # it has kept what it has found itself
             surveyed(rare)
+        rare.until_rings(Alarm.BETTER_ELSEWHERE)
     finally:
         for zone in own:
             rare.cloud.bring_back(zone=zone)
         rare.change(subnets=subnets)
+    surveyed(rare)
+    rare.until_rings(Alarm.BETTER_ELSEWHERE, rings=False)
 
 
 def test_an_instance_that_nobody_knows_and_that_does_not_serve(rare: Bench) -> None:
@@ -138,12 +141,13 @@ def test_a_version_that_never_becomes_ready(operator: Operator) -> None:
     rare.cloud.let_die("Client.VolumeLimitExceeded", 2)  # on demand dies, too
     with counted(rare, Metric.CRASH_LOOPING, RARE):
         rare.want(spec.replicas + 1)
-    rare.until_rings(Alarm.CRASH_LOOPING, RARE)
+    rare.until_rings(Alarm.CRASH_LOOPING)
     assert serving <= {r.id for r in rare.watch.look().ready}
     # As if a new version had been deployed, which is what it takes.
     operator.store.commit(Changes(RARE, backoff=Backoff()))
     rare.want(spec.replicas)
     rare.whole(spec.replicas)
+    rare.until_rings(Alarm.CRASH_LOOPING, rings=False)
 
 
 def test_a_quota_that_is_too_small(rare: Bench) -> None:

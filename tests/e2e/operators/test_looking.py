@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,6 @@ from spotrelay.core.names import WIDGET_FUNCTION
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from tests.e2e.deploying import MINUTE_S
 from tests.e2e.faults.bench import Bench
 from tests.e2e.operators.conftest import Command, serving
 
@@ -71,9 +69,7 @@ def rings(demo: Bench, spotrelay: Command, alarm: str, *, is_to_ring: bool) -> N
     """Let minutes pass for CloudWatch and for what is on record, a tick or two in each, until it is so."""
 
     def is_so() -> bool:
-        demo.cloud.age_metrics(60)
-        demo.age_incidents(60)
-        time.sleep(MINUTE_S)
+        demo.pass_minutes()
         (found,) = spotrelay.json("status", "demo")["services"]
         return (alarm in found["alarms"]) is is_to_ring
 

@@ -45,7 +45,7 @@ def test_a_start_that_fails_is_told(operator: Operator, spotrelay: Command, name
     assert code == 0, err
     assert start.said in out
 
-    stand.until_rings(Alarm.CRASH_LOOPING, name)
+    stand.until_rings(Alarm.CRASH_LOOPING)
     assert stand.watch.look().replicas[replica.id].state is ReplicaState.STARTING
 
 

@@ -1,0 +1,127 @@
+"""Alarms that ticks feed ring and clear: through the deployed functions, their logs, metrics and alarms.
+
+Nobody waits for an alarm's minutes: what CloudWatch has heard and what is on record grow older by one for
+each look, and a tick or two run in it. CannotLaunch is looked at in tests/e2e/operators, CrashLooping beside
+what else a version that never becomes ready causes, and RolloutStopped in tests/e2e/rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lab.demo.operator import Operator
+from spotrelay.core.names import Alarm
+from spotrelay.core.ports import Conflict
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.timing import LONG_FALLBACK_S, seconds
+from spotrelay.serving.incidents import OUTAGE_S, start_s
+from tests.e2e.faults.bench import Bench
+
+pytestmark = pytest.mark.slow
+
+RARE = "rare"
+
+FOREVER_S = 600.0
+"""The test ends the fault itself."""
+
+
+@pytest.fixture
+def rare(operator: Operator) -> Iterator[Bench]:
+    """The light service, whole and without an incident."""
+    bench = Bench(operator, RARE)
+    bench.settled(has_history=False)
+    for alarm in bench.ringing():  # of a test before
+        bench.until_rings(alarm, rings=False)
+    yield bench
+    bench.cloud.clear_faults()
+
+
+def nothing_is_to_be_had(bench: Bench, *, on_demand: int) -> None:
+    """No Spot anywhere, and on demand so many of each type."""
+    for type_ in {pool.instance_type for pool in bench.spec.pools}:
+        bench.cloud.dry_up(instance_type=type_, warn=False)
+        bench.cloud.set_capacity(instance_type=type_, on_demand=on_demand)
+
+
+def all_is_to_be_had(bench: Bench) -> None:
+    """Everywhere, again."""
+    for type_ in {pool.instance_type for pool in bench.spec.pools}:
+        bench.cloud.set_capacity(instance_type=type_, on_demand=100)
+        bench.cloud.bring_back(instance_type=type_)
+
+
+def test_nothing_ready_rings_alone(rare: Bench) -> None:
+    """EC2 takes all and has nothing else: one alarm tells it, until something serves again."""
+    nothing_is_to_be_had(rare, on_demand=0)
+    try:
+        rare.warn_all(rare.watch.look().ready)
+        rare.watch.until(lambda seen: not seen.ready, "nothing serves", OUTAGE_S)
+        rare.until_rings(Alarm.NOTHING_READY)
+        rare.pass_minutes(10)  # it can't launch, and isn't whole: all that is one incident
+        rare.pass_minutes()
+        assert rare.ringing() == {Alarm.NOTHING_READY}
+    finally:
+        all_is_to_be_had(rare)
+    rare.watch.until(lambda seen: bool(seen.ready), "something serves", FOREVER_S)
+    rare.until_rings(Alarm.NOTHING_READY, rings=False)
+    assert rare.ringing() == set()
+
+
+def test_not_whole_rings_after_a_start(rare: Bench) -> None:
+    """One that has an instance never enters the rotation: not before a start's time, and until it has."""
+    replicas = rare.spec.replicas
+    rare.cloud.inject_fault("RegisterTargets", "InternalFailure", status=500, for_s=FOREVER_S)
+    rare.want(replicas + 1)
+    rare.watch.until(lambda seen: len(seen.present) == replicas + 1, "one more is launched", OUTAGE_S)
+    rare.pass_minutes(start_s(rare.spec) / 60 - 2)
+    assert rare.ringing() == set()
+    rare.until_rings(Alarm.NOT_WHOLE)
+    assert rare.ringing() == {Alarm.NOT_WHOLE}
+    rare.cloud.clear_faults()
+    rare.whole(replicas + 1)
+    rare.until_rings(Alarm.NOT_WHOLE, rings=False)
+    rare.want(replicas)
+    rare.whole(replicas)
+
+
+def test_a_fallback_that_stays_too_long_rings(rare: Bench) -> None:
+    """After its two hours; until Spot is to be had again and serves in its place."""
+    nothing_is_to_be_had(rare, on_demand=100)
+    try:
+        rare.warn(rare.victim())
+        seen = rare.watch.until(
+            lambda seen: any(r.is_fallback for r in seen.ready), "a fallback serves", OUTAGE_S
+        )
+        (fallback,) = (r for r in seen.ready if r.is_fallback)
+        rare.pass_minutes(LONG_FALLBACK_S / 60)
+        assert rare.ringing() == set()
+        older(rare, fallback, LONG_FALLBACK_S)
+        rare.until_rings(Alarm.FALLBACK_TOO_LONG)
+        assert rare.ringing() == {Alarm.FALLBACK_TOO_LONG}
+    finally:
+        all_is_to_be_had(rare)
+    rare.watch.until(lambda seen: not any(r.is_fallback for r in seen.present), "Spot serves", FOREVER_S)
+    rare.until_rings(Alarm.FALLBACK_TOO_LONG, rings=False)
+    rare.whole(rare.spec.replicas)
+
+
+def older(bench: Bench, replica: Replica, by_s: float) -> None:
+    """A replica has had its instance for so much longer."""
+
+    def is_done() -> bool:
+        row = bench.watch.look().replicas[replica.id]
+        entered = {
+            **row.entered,
+            ReplicaState.PROVISIONING: row.entered[ReplicaState.PROVISIONING] - seconds(by_s),
+        }
+        try:
+            bench.operator.store.commit(Changes(bench.service, update=(replace(row, entered=entered),)))
+        except Conflict:  # a tick has just written it
+            return False
+        return True
+
+    bench.eventually(is_done, "its row is older")

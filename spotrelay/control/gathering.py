@@ -18,9 +18,9 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement import launching
 from spotrelay.serving import moves, reconcile, rollout, scaling, slots, standby_count, strength
-from spotrelay.serving.actions import HoldBack
 from spotrelay.serving.holding import Holding
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import HoldBack
 
 ENDED_LOOKED_AT = 100
 """Ended replicas, the newest first, among which the owners of leftover instances are looked for: a page."""

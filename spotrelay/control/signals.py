@@ -106,8 +106,8 @@ class Signals:
                 rows = self._ports.store.load(service)
             wanted = rollout.in_effect(spec, rows, now)
             asked = Outcome(self._ports, service)
-            actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
-            outcome = self._performer.perform(Decision(service, wanted, rows, actions))
+            due = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
+            outcome = self._performer.perform(Decision(service, wanted, rows, due))
             outcome.raise_first()
             asked.raise_first()
             if outcome.is_won:
@@ -134,8 +134,8 @@ class Signals:
             # If the table was restored in between, a row may have another instance, or none: the tick sees.
             sightings = [(s, replica) for s, replica in known if replica.instance_id == s.instance_id]
             wanted = spec and rollout.in_effect(spec, rows, now)
-            actions = interruption.decide(sightings, rows, wanted, now)
-            outcome = self._performer.perform(Decision(service, wanted, rows, actions, [s for s, _ in about]))
+            decided = interruption.decide(sightings, rows, wanted, now)
+            outcome = self._performer.perform(Decision(service, wanted, rows, decided, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:
                 return

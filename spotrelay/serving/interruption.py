@@ -10,31 +10,19 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
-from spotrelay.serving import projection, replacement, rotation, standby
-from spotrelay.serving.actions import (
-    Action,
-    Drain,
-    End,
-    LookAgain,
-    NoteRebalance,
-    NoteWarning,
-    ServeOn,
-    Start,
-    TakeOut,
-)
+from spotrelay.serving import changes, rollout, rotation, standby, steps
 from spotrelay.serving.rotation import OTHERS_SERVE, WARNED
+from spotrelay.serving.steps import Step
 
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
 
 
-def decide(
-    sightings: Sequence[Sighting], rows: Rows, spec: ServiceSpec | None, now: datetime
-) -> list[Action]:
-    """Actions for signals about replicas that haven't ended; several about one instance count once.
+def decide(sightings: Sequence[Sighting], rows: Rows, spec: ServiceSpec | None, now: datetime) -> list[Step]:
+    """Steps for signals about replicas that haven't ended; several about one instance count once.
 
     A rebalance recommendation is noted at most: it is no emergency, and the tick sees the whole fleet.
     """
@@ -48,20 +36,20 @@ def decide(
     summaries = {id_: _Summary.of(signals, now) for id_, signals in by_replica.items()}
     # All that stop staying in this batch are no longer there for one another.
     staying = rows.serving - sum(replicas[id_].stays and summaries[id_].is_going for id_ in summaries)
-    actions: list[Action] = []
+    decided: list[Step] = []
     for id_, summary in summaries.items():
-        action = _for_one(replicas[id_], summary, spec, staying, now)
-        if action is not None:
-            actions.extend(replacement.beside(action, spec, rows))
+        step = _for_one(replicas[id_], summary, spec, staying, now)
+        if step is not None:
+            decided.append(_with_its_place(step, spec, rows, now))
     if spec and spec.may_have_standbys:
-        left = projection.after(spec, rows, actions, now)
-        actions.extend(standby.bridge(spec, left, rows.replicas, now))
-    return actions
+        left = changes.after(spec, rows, decided, now)
+        decided.extend(standby.bridge(spec, left, rows.replicas, now))
+    return decided
 
 
 def due(
     spec: ServiceSpec, rows: Rows, now: datetime, said: Mapping[str, datetime | None] = rotation.NOTHING
-) -> list[Action]:
+) -> list[Step]:
     """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once.
 
     `said` is what EC2 says of instances at this moment, see `rotation.leaving`.
@@ -70,7 +58,7 @@ def due(
     """
     is_served = any(r.serves for r in rows.replicas.values())
     overdue = [
-        TakeOut(r.instance_id)
+        steps.take_out(r.instance_id)
         for r in rows.replicas.values()
         if r.state is ReplicaState.DRAINING and r.instance_id and r.warned_at
         # Where nobody serves, it may be the one that still does: a tick brings it back, or takes it out.
@@ -78,18 +66,64 @@ def due(
     ]
     leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now, said)}
     again = [
-        LookAgain(r.instance_id, r.warned_at)
+        steps.look_again(r.instance_id, r.warned_at)
         for r in rows.replicas.values()
         if rotation.may_serve_on(r) and r.id not in leaving and r.instance_id and r.warned_at
         if rotation.is_due_soon(spec, r.warned_at, now)
     ]
-    drains = (step for r in leaving.values() for step in replacement.beside(leave(r), spec, rows))
+    drains = (_with_its_place(leave(r, now), spec, rows, now) for r in leaving.values())
     return [*overdue, *drains, *again]
 
 
-def leave(replica: Replica) -> Drain:
+def leave(replica: Replica, now: datetime) -> Step:
     """A replica that served on, or came back, leaves; its replacement came before, if it gets one."""
-    return Drain(replica, WARNED if replica.is_warned else OTHERS_SERVE, warned_at=replica.warned_at)
+    reason = WARNED if replica.is_warned else OTHERS_SERVE
+    return steps.drain(replica, now, reason, warned_at=replica.warned_at)
+
+
+def _with_its_place(step: Step, spec: ServiceSpec | None, rows: Rows, now: datetime) -> Step:
+    """What a signal leads to and, if that is a loss, what comes of its place: one step, so one commit.
+
+    Whether as many as wanted are left, only a tick can see.
+    """
+    is_leaving = step.enters(ReplicaState.DRAINING)
+    if not (is_leaving or (step.is_warning and step.row.state is not ReplicaState.DRAINING)):
+        return step
+    lost = step.replica
+    is_moving = lost.moves_in(rows)
+    if not is_moving and is_missed(lost, rows):
+        version = _version(spec, rows, lost) if spec else 0
+        return step.then(steps.replace(step.row, now, step.reason, version))
+    return step.then(steps.go_without(step.row)) if is_moving or goes_without(lost) else step
+
+
+def _version(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
+    """Which version comes in its place.
+
+    A signal's document may be one of before the last deployment, which looks as if that had been taken back.
+    What was lost is right then; if it was taken back indeed, the tick replaces it once more.
+    """
+    is_newer = spec.on_update is not OnUpdate.KEEP and lost.version > spec.version
+    # A rollback is as new as the rows.
+    is_newer &= rows.rollback is None or lost.version > rows.rollback.version
+    if is_newer and ReplicaState.READY in lost.entered:
+        return lost.version
+    return rollout.proven(spec, rows, lost)
+
+
+def is_missed(replica: Replica, rows: Rows) -> bool:
+    """Whether its loss leaves one fewer, and nothing came in its place before.
+
+    A fallback gets no replacement: whether another is wanted, the tick decides. A replica that serves on got
+    its replacement with the warning, and what becomes of that is the replacement's own story. So did one that
+    came back, when it left.
+    """
+    return not (replica.is_fallback or replica.is_warned or replica.comes_back or replica.superseded_in(rows))
+
+
+def goes_without(replica: Replica) -> bool:
+    """Whether it served on, and got no replacement with the warning."""
+    return replica.is_warned and replica.replaced_by is None and not replica.is_fallback
 
 
 def settled(rows: Rows, now: datetime) -> frozenset[str]:
@@ -143,14 +177,15 @@ _FINALITY = [
 
 def _for_one(
     replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
-) -> Action | None:
+) -> Step | None:
     if replica.state is ReplicaState.DRAINING:
-        return _for_draining(replica, summary, spec, staying)
+        return _for_draining(replica, summary, spec, staying, now)
     if summary.state is not None and not summary.state.is_alive:
         if not (replica.state is ReplicaState.READY or replica.is_warned or summary.warned_at):
             return None  # why it ended at birth, the event doesn't say: the tick asks EC2
-        return Drain(
+        return steps.drain(
             replica,
+            now,
             f"{GONE}{summary.state}" if summary.warned_at is None else WARNED,
             warned_at=replica.warned_at or summary.warned_at,
             cool_pool=summary.warned_at is not None,
@@ -158,15 +193,16 @@ def _for_one(
         )
     if summary.warned_at:
         of_notice = spec if summary.has_notice else None
-        action = for_warned(replica, summary.warned_at, of_notice, staying, now, is_heard=True)
-        if action is None and replica.instance_id and replica.warned_at:
-            return LookAgain(replica.instance_id, replica.warned_at)
-        return action
+        step = for_warned(replica, summary.warned_at, of_notice, staying, now, is_heard=True)
+        if step is None and replica.instance_id and replica.warned_at:
+            return steps.look_again(replica.instance_id, replica.warned_at)
+        return step
     follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
     if summary.recommended_at and follows and replica.rebalance_at is None:
-        return NoteRebalance(replica, summary.recommended_at)  # if it runs by now, the next tick sees it, too
+        # If it runs by now, the next tick sees it, too.
+        return steps.note_rebalance(replica, summary.recommended_at)
     if summary.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
-        return Start(replica)
+        return steps.start(replica, now)
     return None
 
 
@@ -179,7 +215,7 @@ def for_warned(
     reason: str = WARNED,
     *,
     is_heard: bool = False,
-) -> Action | None:
+) -> Step | None:
     """What becomes of a replica that EC2 takes back while so many others stay: it leaves or serves on.
 
     One that still starts goes on, too: it may serve for a minute, and perhaps nobody else does. Without a
@@ -195,23 +231,23 @@ def for_warned(
         or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0, is_spared=is_heard)
     ):
         if replica.is_warned:
-            return leave(replica)
-        return Drain(replica, reason, warned_at=warned_at, cool_pool=True)
-    return None if replica.is_warned else ServeOn(replica, reason, warned_at)
+            return leave(replica, now)
+        return steps.drain(replica, now, reason, warned_at=warned_at, cool_pool=True)
+    return None if replica.is_warned else steps.serve_on(replica, now, reason, warned_at)
 
 
 def _for_draining(
-    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int
-) -> Action | None:
+    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
+) -> Step | None:
     if summary.state is InstanceState.TERMINATED:
-        return End(replica, replica.reason)
+        return steps.end(replica, now, replica.reason)
     if summary.warned_at and not replica.is_warned:
-        return NoteWarning(replica, summary.warned_at)
+        return steps.note_warning(replica, summary.warned_at)
     if summary.warned_at and replica.warned_at and replica.instance_id:
         # Whoever wrote the row may have died before the load balancer heard of it. Where nobody stays, it may
         # be the one that still serves: who looks at it when its time has come asks EC2.
         may_stay = spec is not None and spec.on_warning is not OnWarning.LEAVE and summary.has_notice
         if staying > 0 or not may_stay:
-            return TakeOut(replica.instance_id)
-        return LookAgain(replica.instance_id, replica.warned_at)
+            return steps.take_out(replica.instance_id)
+        return steps.look_again(replica.instance_id, replica.warned_at)
     return None

@@ -8,13 +8,13 @@ from datetime import datetime
 from spotrelay.core import timing
 from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.pools import Survey
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rotation
-from spotrelay.serving.actions import Action, Drain
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import Step
 
 
 def of_surveys(rows: Rows, survey: Survey | None, now: datetime) -> Sequence[Finding]:
@@ -33,7 +33,7 @@ def of_surveys(rows: Rows, survey: Survey | None, now: datetime) -> Sequence[Fin
 
 
 def late_leaves(
-    spec: ServiceSpec, seen: Observation, actions: Iterable[Action], now: datetime
+    spec: ServiceSpec, seen: Observation, decided: Iterable[Step], now: datetime
 ) -> Sequence[Finding]:
     """Warned replicas that a tick takes out, or finds ended, because nobody took them out in time.
 
@@ -41,9 +41,9 @@ def late_leaves(
     what served on long after its time EC2 had spared. One that this very tick finds ready hasn't served on.
     """
     served = {r.id for r in seen.read.replicas.values() if r.serves}
-    leaving = {a.replica.id: a.replica for a in actions if isinstance(a, Drain) and a.replica.id in served}
+    leaving = {s.replica.id: s.replica for s in decided if s.enters(ReplicaState.DRAINING)}
     found: list[Finding] = []
-    for replica in leaving.values():
+    for replica in (r for id_, r in leaving.items() if id_ in served):
         due = _look_due(spec, replica, seen)
         late_s = (now - due).total_seconds() if due else 0.0
         if timing.LATE_LEAVE_S < late_s < timing.NOTICE_S:

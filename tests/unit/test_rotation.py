@@ -16,8 +16,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import reconcile, rotation
-from spotrelay.serving.actions import ComeBack, Drain, Replace, Request, ServeOn
+from spotrelay.serving import reconcile, rotation, steps
 from spotrelay.serving.holding import overridable
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
@@ -189,7 +188,7 @@ def back(*replicas: Replica, wanted: int = 2, **seen: Any) -> list[int]:
     instances = [an_instance(r.id) for r in replicas]
     observed = seen_of(*replicas, **{"instances": instances, **seen})
     actions = reconcile.decide(demo_spec(replicas=wanted), observed, NOW)
-    return [a.replica.id for a in actions if isinstance(a, ComeBack)]
+    return [a.replica.id for a in actions if a.name == "ComeBack"]
 
 
 def test_what_has_left_comes_back_while_nobody_serves() -> None:
@@ -233,7 +232,7 @@ def test_what_comes_back_stays_while_nobody_is_seen_to_serve() -> None:
     health = {1: TargetState.HEALTHY, 4: TargetState.UNHEALTHY}
     seen = seen_of(kept, young, instances=[an_instance(1)], health=health)
     actions = reconcile.decide(demo_spec(replicas=1), seen, NOW)
-    assert [type(a) for a in actions] == [ComeBack]
+    assert [a.name for a in actions] == ["ComeBack"]
 
 
 def test_what_has_left_comes_back_as_a_person_ends_the_last_one() -> None:
@@ -244,8 +243,8 @@ def test_what_has_left_comes_back_as_a_person_ends_the_last_one() -> None:
     )
     held = overridable(reconcile.decide(demo_spec(replicas=2), seen, NOW))
     actions = reconcile.decide(demo_spec(replicas=2), replace(seen, vouched=held), NOW)
-    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [4]
-    assert [a.replica.id for a in actions if isinstance(a, ComeBack)] == [1]
+    assert [a.replica.id for a in actions if a.name == "Drain"] == [4]
+    assert [a.replica.id for a in actions if a.name == "ComeBack"] == [1]
 
 
 def test_what_ec2_does_not_show_comes_back_if_it_answers() -> None:
@@ -279,13 +278,16 @@ def test_what_is_ending_or_never_served_does_not_come_back() -> None:
 def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
     """Whatever was noted of it is over; what it left for, and by whom it is replaced, stays on record."""
     row = left(1, unhealthy_since=NOW, silent_since=NOW, refusals=2, missing_since=NOW, replaced_by=7)
-    after = ComeBack(row).after(row, NOW)
+    after = steps.come_back(row, NOW).row
     assert (after.state, after.since, after.replaced_by) == (ReplicaState.STARTING, NOW, 7)
     assert (after.unhealthy_since, after.silent_since, after.missing_since, after.refusals) == (None,) * 3 + (
         0,
     )
-    for loss in (Drain(after, "instance gone", is_gone=True), ServeOn(after, "warned", NOW)):
-        assert not loss.loses, "it is there beside those that should be"
+    for loss in (
+        steps.drain(after, NOW, "instance gone", is_gone=True),
+        steps.serve_on(after, NOW, "warned", NOW),
+    ):
+        assert not loss.is_loss, "it is there beside those that should be"
     assert not after.is_counted
 
 
@@ -303,9 +305,9 @@ def test_what_comes_back_leaves_once_as_many_as_wanted_serve() -> None:
             health={1: TargetState.INITIAL, **dict.fromkeys((r.id for r in serving), TargetState.HEALTHY)},
         )
         actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
-        assert [a.replica.id for a in actions if isinstance(a, Drain)] == leaves
-        assert [a.count for a in actions if isinstance(a, Request)] == [1] * (not leaves)
-        assert not [a for a in actions if isinstance(a, Replace)]
+        assert [a.replica.id for a in actions if a.name == "Drain"] == leaves
+        assert [len(a.creates) for a in actions if a.name == "Request"] == [1] * (not leaves)
+        assert not [a for a in actions if a.name == "Replace"]
     assert row.to(READY, NOW).is_counted
 
 
@@ -316,8 +318,8 @@ def test_one_that_comes_back_and_is_warned_is_on_record() -> None:
     actions = reconcile.decide(
         demo_spec(replicas=1), seen_of(row, instances=[an_instance(1)], warned=[1]), NOW
     )
-    assert [a.warned_at for a in actions if isinstance(a, ServeOn)] == [NOW]
-    assert not [a for a in actions if isinstance(a, Replace)]
+    assert [a.row.warned_at for a in actions if a.name == "ServeOn"] == [NOW]
+    assert not [a for a in actions if a.name == "Replace"]
 
 
 def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:
@@ -326,7 +328,7 @@ def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:
     silent = reconcile.late(demo_spec(), rows_of(row), {"i-1"}, NOW)
     dead = seen_of(row, instances=[an_instance(1, InstanceState.TERMINATED)])
     ended = reconcile.decide(demo_spec(replicas=1), dead, NOW)
-    assert [type(a) for a in (*silent, ended[0])] == [Drain, Drain]
+    assert [a.name for a in (*silent, ended[0])] == ["Drain", "Drain"]
 
 
 # Spared.

@@ -11,8 +11,7 @@ from spotrelay.core.answers import Answers, Trouble
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe
-from spotrelay.serving import trouble
-from spotrelay.serving.actions import MarkReady
+from spotrelay.serving import steps, trouble
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 from tests.unit.worlds import Troubled, active, in_rotation, settle, world_of
@@ -25,14 +24,14 @@ ONE = str(STARTS.instance_id)
 
 def test_what_has_changed_is_noted_once() -> None:
     """Not again with each tick: a row that changes makes the next one."""
-    (note,) = trouble.told([STARTS], Answers(trouble={ONE: CRASH}), NOW)
-    assert note.after(STARTS, NOW) == CRASHES
-    assert not trouble.told([CRASHES], Answers(trouble={ONE: CRASH}), NOW)
+    (note,) = trouble.told([STARTS], Answers(trouble={ONE: CRASH}))
+    assert note.row == CRASHES
+    assert not trouble.told([CRASHES], Answers(trouble={ONE: CRASH}))
 
 
 def test_between_two_starts_it_stays_known() -> None:
     """Nobody listens then; and another's words are another's."""
-    assert not trouble.told([CRASHES], Answers(trouble={"i-other": CRASH}), NOW)
+    assert not trouble.told([CRASHES], Answers(trouble={"i-other": CRASH}))
 
 
 @pytest.mark.parametrize(
@@ -40,15 +39,15 @@ def test_between_two_starts_it_stays_known() -> None:
 )
 def test_what_is_over_is_taken_back(answers: Answers) -> None:
     """It answers, or has other trouble: then it no longer crashes."""
-    (note,) = trouble.told([CRASHES], answers, NOW)
-    after = note.after(CRASHES, NOW)
+    (note,) = trouble.told([CRASHES], answers)
+    after = note.row
     assert not after.is_crashing
     assert after.trouble in (None, "answers its probe with 404")
 
 
 def test_what_is_ready_has_none() -> None:
     """Also where it came in unasked, because the prober failed."""
-    after = MarkReady(CRASHES).after(CRASHES, NOW)
+    after = steps.mark_ready(CRASHES, NOW).row
     assert (after.trouble, after.is_crashing) == (None, False)
 
 

@@ -38,7 +38,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal
 from spotrelay.placement import cooldowns, launching
-from spotrelay.serving import changes, interruption, rollout, rotation, slots
+from spotrelay.serving import changes, interruption, rollout, slots
 from spotrelay.serving.steps import Step
 
 
@@ -178,8 +178,8 @@ class Performer:
         """Have somebody look again at what serves on when its time has come, whatever else happens."""
         clock, ticker = self._ports.clock, self._ports.ticker
         began = clock.now()
-        warned = (step.looks_again for step in done)
-        due = sorted({at for warned_at in warned if warned_at for at in rotation.looks_due(spec, warned_at)})
+        warned = [step.looks_again for step in done if step.looks_again]
+        due = sorted({at for warned_at in warned for at in interruption.looks_due(spec, warned_at)})
         # Those that are due in the same second are one look, for the last of them.
         looks = {ceil(max((at - began).total_seconds(), 0)): at for at in due}
         for at in looks.values():

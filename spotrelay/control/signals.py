@@ -28,7 +28,7 @@ from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import Signal
 from spotrelay.placement import launching
-from spotrelay.serving import interruption, rollout, rotation
+from spotrelay.serving import interruption, rollout
 from spotrelay.serving.observation import has_lost_its_ids
 
 MAX_DECISIONS = 50
@@ -117,8 +117,8 @@ class Signals:
         """What EC2 says of the last ones at their last moment: it may have taken its warning back."""
         last = {
             r.instance_id: host(r.instance_id)
-            for r in rotation.last_in_rotation(rows.replicas.values())
-            if r.instance_id and r.warned_at and now >= rotation.last_moment(r.warned_at)
+            for r in interruption.last_in_rotation(rows.replicas.values())
+            if r.instance_id and r.warned_at and now >= interruption.last_moment(r.warned_at)
         }
         said: dict[str, datetime | None] = {}
         if last:

@@ -12,7 +12,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation
+from spotrelay.serving import interruption
 from spotrelay.serving.observation import Observation
 from spotrelay.serving.steps import Step
 
@@ -65,8 +65,8 @@ def _look_due(spec: ServiceSpec, replica: Replica, seen: Observation) -> datetim
     if replica.warned_at is None or not replica.serves or replica.instance_id in seen.spared:
         return None
     warned_at = max(replica.warned_at, seen.warned.get(replica.instance_id or "", replica.warned_at))
-    at_drain, at_last = rotation.looks_due(spec, warned_at)
+    at_drain, at_last = interruption.looks_due(spec, warned_at)
     replicas = seen.rows.replicas.values()
-    is_last = any(r.id == replica.id for r in rotation.last_there(replicas))
+    is_last = any(r.id == replica.id for r in interruption.last_there(replicas))
     others_served = any(r.serves and r.since <= at_drain for r in replicas if r.id != replica.id)
     return at_drain if others_served and not is_last else at_last

@@ -21,7 +21,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation, steps
+from spotrelay.serving import interruption, steps
 from spotrelay.serving.observation import Observation
 from spotrelay.serving.steps import HoldBack, Step
 
@@ -49,7 +49,7 @@ def decide(
     `is_overdue`: it should be ready by now, or have finished its requests.
     """
     health = seen.health_of(replica)
-    is_taken = replica.warned_at is not None and now >= rotation.ends_at(replica.warned_at)
+    is_taken = replica.warned_at is not None and now >= interruption.ends_at(replica.warned_at)
     why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
     kept = HoldBack(
         f"replica {replica.id} is kept",

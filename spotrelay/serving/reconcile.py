@@ -17,11 +17,11 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import (
     changes,
+    interruption,
     missing,
     moves,
     replacement,
     rollout,
-    rotation,
     silence,
     standby,
     steps,
@@ -30,8 +30,7 @@ from spotrelay.serving import (
 )
 from spotrelay.serving.interruption import for_warned, leave
 from spotrelay.serving.observation import Observation, staying_count
-from spotrelay.serving.rotation import WARNED
-from spotrelay.serving.steps import HoldBack, Step
+from spotrelay.serving.steps import WARNED, HoldBack, Step
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Step]:
@@ -52,7 +51,7 @@ def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[St
     replicas, unshown = seen.rows.replicas, missing.found(seen, now)
     of_missing = {id_: [*_for_missing(spec, replicas[id_], seen, unshown, now)] for id_ in unshown}
     ended = {id_ for id_, its in of_missing.items() if any(s.enters(ReplicaState.DRAINING) for s in its)}
-    back = rotation.coming_back(spec, seen, now, ended)
+    back = interruption.coming_back(spec, seen, now, ended)
     for replica in replicas.values():
         if replica.id in back:
             yield steps.come_back(replica, now)
@@ -73,7 +72,7 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         r.id: seen.warned[r.instance_id]
         for r in seen.known
         if r.instance_id is not None and r.instance_id in seen.warned
-        if rotation.may_serve_on(r) and not r.is_warned
+        if interruption.may_serve_on(r) and not r.is_warned
     }
     staying = sum(r.stays and r.id not in warned_at for r in replicas.values())
     for id_, at in warned_at.items():
@@ -82,8 +81,8 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
             yield step
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
     said: dict[str, datetime | None] = {**dict.fromkeys(seen.spared), **seen.warned}
-    gone = {*warned_at, *seen.found_ill, *rotation.unconfirmed(seen)}
-    for replica in rotation.leaving(spec, seen.rows, gone, now, said):
+    gone = {*warned_at, *seen.found_ill, *interruption.unconfirmed(seen)}
+    for replica in interruption.leaving(spec, seen.rows, gone, now, said):
         yield leave(replica, now)
 
 
@@ -352,7 +351,7 @@ def _for_draining(
         row = noted.row
     drained_for = now - replica.since
     is_done = health is None and not is_unseen and drained_for >= seconds(timing.DRAIN_SETTLE_S)
-    drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
+    drain_s = interruption.finishes_within_s(spec, replica) if spec else 0
     # It may have been taken out only just now. The load balancer shows that only of one that has the longest
     # time of all: every target is `draining` for that long, even if it is idle.
     is_draining = health is TargetState.DRAINING and (not spec or drain_s >= spec.deregistration_delay_s)
@@ -400,7 +399,7 @@ def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now
     """Whether EC2 ends the instance. One that it stopped or spared is ours again, and we pay for it."""
     if replica.warned_at is None or instance.state is InstanceState.STOPPED:
         return False
-    was_spared = now >= rotation.ends_at(replica.warned_at) + seconds(timing.RECLAIM_GRACE_S)
+    was_spared = now >= interruption.ends_at(replica.warned_at) + seconds(timing.RECLAIM_GRACE_S)
     return instance.id in seen.warned or not was_spared
 
 

@@ -9,8 +9,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.serving import rollout, steps
 from spotrelay.serving.interruption import goes_without, is_missed
 from spotrelay.serving.observation import Observation, counted
-from spotrelay.serving.rotation import WARNED
-from spotrelay.serving.steps import Step
+from spotrelay.serving.steps import WARNED, Step
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:

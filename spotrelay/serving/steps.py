@@ -36,11 +36,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from spotrelay.core.answers import Trouble
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Cause, PurchaseOption
 from spotrelay.core.replica import TRIAL, Replica, ReplicaState
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.answers import Trouble
+
+WARNED = "interruption warning"
+"""Why a replica is replaced that EC2 takes back."""
 
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""

@@ -22,7 +22,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import failures, rollout, rotation, standby, steps
+from spotrelay.serving import failures, interruption, rollout, standby, steps
 from spotrelay.serving.observation import (
     Observation,
     as_serving,
@@ -187,7 +187,7 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
     if replica.warned_at is not None:
-        due = rotation.ends_at(replica.warned_at)
+        due = interruption.ends_at(replica.warned_at)
     elif replica.state is ReplicaState.DRAINING:
         due = drained_at(spec, replica)
     else:
@@ -197,7 +197,7 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
 
 def drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
     """When one that drains has had its time."""
-    drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
+    drain_s = interruption.finishes_within_s(spec, replica) if spec else 0
     return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)
 
 

@@ -17,7 +17,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rollout, rotation, steps
+from spotrelay.serving import interruption, rollout, steps
 from spotrelay.serving.observation import Observation, as_serving, at_most, spare
 from spotrelay.serving.steps import Step
 
@@ -53,7 +53,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
             may_go -= serves
             # Why a replacement was requested is true no more of one that came back.
             has_left = ReplicaState.DRAINING in replica.entered
-            yield steps.drain(replica, now, rotation.OTHERS_SERVE if has_left else successor.reason)
+            yield steps.drain(replica, now, interruption.OTHERS_SERVE if has_left else successor.reason)
         elif successor.stays:
             extra += 1
         elif serves and _is_needless(spec, successor, seen):

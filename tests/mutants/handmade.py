@@ -404,14 +404,14 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "what-starts-is-thrown-away",
-        "serving.rotation",
+        "serving.interruption",
         old="    return replica.state in _MAY_SERVE\n",
         new="    return replica.state is ReplicaState.READY\n",
         wrong="a replica that is warned while it starts leaves, though nobody else serves",
     ),
     HandMade(
         "what-has-left-is-left",
-        "serving.rotation",
+        "serving.interruption",
         old="    return {r.id for r in back[: spec.replicas]}\n",
         new="    return set()\n",
         wrong="nothing comes back, though nobody serves",
@@ -464,7 +464,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "all-leave-at-once",
-        "serving.rotation",
+        "serving.interruption",
         old="    if spec.on_warning is OnWarning.LEAVE or staying >= enough(spec):\n",
         new="    if True:\n",
         wrong="a warned replica leaves though nobody else serves",
@@ -732,7 +732,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "what-a-person-ends-vouches-for-the-next-tick",
-        "serving.rotation",
+        "serving.interruption",
         "if r.state is ReplicaState.DRAINING or r.id in ended}",
         "if r.state is ReplicaState.DRAINING}",
         "nobody comes back in the tick that ends the last one that serves",

@@ -14,8 +14,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from spotrelay.operate.losses import Loss, losses, outages
-from spotrelay.serving.rotation import WARNED
-from spotrelay.serving.steps import NEEDLESS
+from spotrelay.serving.steps import NEEDLESS, WARNED
 from tests.operate.replicas import POOL, START, replica
 from tests.unit.cases import NOW, a_replica, an_instance, decide
 

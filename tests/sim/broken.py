@@ -61,7 +61,6 @@ from spotrelay.serving import (
     reconcile,
     replacement,
     rollout,
-    rotation,
     scaling,
     silence,
     standby,
@@ -192,7 +191,7 @@ _to_launch = rollout.to_launch
 _proven = rollout.proven
 _version = interruption._version
 _denied_launch = launching._denied
-_last_there = rotation.last_there
+_last_there = interruption.last_there
 _surplus = strength._surplus
 _unclear = strength._unclear
 _incidents_after = incidents.after
@@ -251,19 +250,19 @@ def most_targets_stay_registered(
         self._ports.router.deregister(spec, drained, ports)
 
 
-@mistake(rotation, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
+@mistake(interruption, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
 def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
     """A warned replica leaves at once, even if no other serves."""
     return True
 
 
-@mistake(rotation, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
+@mistake(interruption, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
 def warned_replicas_never_leave(*args: Any, **kwargs: Any) -> bool:
     """A warned replica serves until EC2 ends it."""
     return False
 
 
-@mistake(rotation, "enough", Rule.WARNED_SERVES_WHILE_NEEDED)
+@mistake(interruption, "enough", Rule.WARNED_SERVES_WHILE_NEEDED)
 def one_other_is_enough(spec: ServiceSpec) -> int:
     """A large service goes down to one replica."""
     return 1
@@ -317,24 +316,24 @@ def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation)
     return "and it answers its checks" if is_healthy else ""
 
 
-@mistake(rotation, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
+@mistake(interruption, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
 def only_rows_say_who_serves(replica: Replica) -> bool:
     """What is healthy leaves at its warning, if its row says that it starts."""
     return replica.state is ReplicaState.READY
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK, since=18)
+@mistake(interruption, "coming_back", Rule.COMES_BACK, since=18)
 def what_has_left_is_left(*args: Any) -> set[int]:
     """Nothing comes back, though nobody serves."""
     return set()
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK, since=21)
+@mistake(interruption, "coming_back", Rule.COMES_BACK, since=21)
 def everything_comes_back(
     spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
 ) -> set[int]:
     """What has left comes back, though others serve."""
-    return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
+    return {r.id for r in seen.rows.replicas.values() if interruption._has_left(r, seen)}
 
 
 @mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, since=495, replicas=1)
@@ -985,7 +984,7 @@ def reasons_are_wrong(replica: Replica, now: datetime, reason: str, seen: Any) -
     return _drop(replica, now, "Spot is back", seen)
 
 
-@mistake(rotation, "finishes_within_s", Rule.NOT_BEFORE_TIMEOUT)
+@mistake(interruption, "finishes_within_s", Rule.NOT_BEFORE_TIMEOUT)
 def all_leave_in_a_hurry(spec: ServiceSpec, replica: Replica) -> float:
     """A replica that nobody takes away gets no more time for its requests than a warned one."""
     return spec.drain_s
@@ -1479,7 +1478,7 @@ def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> 
     return _version(spec, replace(rows, rollback=None), lost)
 
 
-@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
+@mistake(interruption, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()
@@ -1501,7 +1500,7 @@ def what_ec2_does_not_show_stays(
     return _surplus(spec, regular, count, replace(seen, instances=shown))
 
 
-@mistake(rotation, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
+@mistake(interruption, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
 def nobody_serves_after_the_last_one(replicas: Collection[Replica]) -> list[Replica]:
     """What starts is beyond its drain deadline when the last one that serves goes, and goes with it."""
     return [r for r in _last_there(replicas) if r.serves] or _last_there(replicas)

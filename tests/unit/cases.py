@@ -14,8 +14,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from spotrelay.serving import reconcile, steps
 from spotrelay.serving.observation import Observation
-from spotrelay.serving.rotation import WARNED
-from spotrelay.serving.steps import Step
+from spotrelay.serving.steps import WARNED, Step
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)

@@ -19,7 +19,7 @@ from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
 from spotrelay.serving import steps
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

@@ -17,7 +17,7 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
-from spotrelay.serving import mending, rotation, steps
+from spotrelay.serving import interruption, mending, steps
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
@@ -77,8 +77,8 @@ def late(*replicas: Replica, spared: frozenset[str] = frozenset()) -> list[Findi
     return kinds(mending.late_leaves(SPEC, Observation(rows, {}, {}, spared=spared), [left], NOW))
 
 
-AT_DRAIN_S = (rotation.looks_due(SPEC, NOW)[0] - NOW).total_seconds()
-AT_LAST_S = (rotation.looks_due(SPEC, NOW)[1] - NOW).total_seconds()
+AT_DRAIN_S = (interruption.looks_due(SPEC, NOW)[0] - NOW).total_seconds()
+AT_LAST_S = (interruption.looks_due(SPEC, NOW)[1] - NOW).total_seconds()
 OTHER = a_replica(9, ReplicaState.READY)
 
 

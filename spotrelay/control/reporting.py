@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import chain, groupby
 
-from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.held import Override
 from spotrelay.core.mending import Finding
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest
 from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal

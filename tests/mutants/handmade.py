@@ -77,7 +77,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "requests-never-end",
-        "core.desired",
+        "core.rows",
         "if request is not None and request.counts(now):",
         "if request is not None:",
         "an operator's number counts on when its time is over",
@@ -99,7 +99,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "base-beyond-the-replicas",
-        "core.desired",
+        "core.rows",
         "base = min(spec.base_on_demand, self.replicas)",
         "base = spec.base_on_demand",
         "more replicas are always on-demand than are desired",

@@ -23,7 +23,8 @@ from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.control.reporting import Reporting
 from spotrelay.control.ticks import Ticks
-from spotrelay.core import desired, timing
+from spotrelay.core import rows as core_rows
+from spotrelay.core import timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.held import Held, Override
 from spotrelay.core.incidents import AlarmState, Incidents
@@ -171,10 +172,10 @@ _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
 _drop = strength._drop
 _least_missed = strength._least_missed
-_derive = desired.derive
+_derive = core_rows.derive
 _read = Controller._read
 _decide_load = scaling.decide
-_applied_to = desired.Desired.applied_to
+_applied_to = core_rows.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
 _as_it_should_be = standby._as_it_should_be
@@ -874,10 +875,10 @@ def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
 @mistake(scaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
 def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     """Where the number on record is lost, the file's number counts, however many serve."""
-    return desired.ScaleRequest(spec.replicas - 3, None)
+    return core_rows.ScaleRequest(spec.replicas - 3, None)
 
 
-@mistake(desired.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
+@mistake(core_rows.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
 def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
     """The service file's replicas beyond the number are ignored."""
     return _applied_to(self, replace(spec, overprovision=0))
@@ -1104,13 +1105,13 @@ def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-@mistake(desired, "in_effect", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
+@mistake(rollout, "as_desired", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
 def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
     """The service file's number counts, whatever an operator asks for."""
     return spec
 
 
-@mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
+@mistake(core_rows, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
 def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     """An operator's number counts on when its time is over."""
     return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
@@ -1469,7 +1470,7 @@ def what_was_taken_back_goes_on(*args: Any) -> bool:
 @mistake(rollout, "in_effect", Rule.ROLLED_BACK, since=47)
 def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     """The deployed version is launched, though an operator gave it up."""
-    return desired.in_effect(spec, rows.requests, now)
+    return core_rows.as_desired(spec, rows.requests, now)
 
 
 @mistake(interruption, "_version", Rule.ROLLED_BACK, since=2851)

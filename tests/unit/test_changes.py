@@ -1,4 +1,4 @@
-"""Actions put into rows."""
+"""Steps put into rows."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import reconcile, steps, strength
+from spotrelay.serving import changes, reconcile, steps, strength
 from spotrelay.serving.holding import overridable
 from spotrelay.serving.observation import Observation
 from spotrelay.serving.steps import HoldBack, Step
@@ -265,6 +265,16 @@ def test_one_that_answers_again_counts_again() -> None:
     noted, held = decide(seen)
     assert held.holds_back
     assert noted == steps.note_health(ill, None)
+
+
+def test_one_that_is_shown_again_is_no_longer_missing_whatever_else_is_found() -> None:
+    """Both are in its row: that it is there, and that it doesn't answer."""
+    row = a_replica(2, READY, missing_since=LONG_AGO)
+    seen = whole()
+    seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: row}.values()))
+    seen = replace(seen, health={**seen.health, "i-2": UNHEALTHY})
+    left = changes.after(demo_spec(), seen.rows, decide(seen), NOW).replicas[2]
+    assert left == replace(row, missing_since=None, unhealthy_since=NOW)
 
 
 def test_one_that_nobody_sees_is_gone_after_half_a_minute() -> None:

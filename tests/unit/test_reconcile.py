@@ -621,7 +621,7 @@ def test_surplus_is_taken_from_what_serves_least() -> None:
 
 
 def test_one_too_many_that_is_just_becoming_ready_is_drained() -> None:
-    """It needn't come into its own first; both are one change of its row, see `test_projection`."""
+    """It needn't come into its own first; both are one change of its row, see `test_written`."""
     kept = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]
     extra = a_replica(4, ReplicaState.STARTING)
     there = tuple(an_instance(r.id) for r in (*kept, extra))

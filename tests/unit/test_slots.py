@@ -291,6 +291,17 @@ def test_an_instance_is_not_ended_under_a_slot_whose_row_got_lost(
     assert [step.name for step in decided if step.name in ("End", "Terminate")] == ends
 
 
+def test_a_slot_that_ends_says_that_its_instance_was_warned() -> None:
+    """It is found with the end: the row has both, and the last slot's is left to EC2."""
+    rows = [a_replica(n, ReplicaState.DRAINING, instance_id=SLOTS[n], slots=2) for n in (0, 1)]
+    instance = Instance(FIRST, InstanceState.RUNNING, POOL, NOW)
+    slots_seen = [replace(instance, id=slot, slots=2) for slot in SLOTS[:2]]
+    seen = replace(seen_of(*rows, instances=slots_seen), warned={SLOTS[0]: NOW})
+    noted, ended, *_ = reconcile.decide(demo_spec(replicas=0), seen, NOW)
+    assert (noted.name, ended.name, ended.before) == ("NoteWarning", "End", noted.after)
+    assert ended.row.warned_at == NOW
+
+
 def test_an_answer_that_got_lost_brings_all_of_its_slots() -> None:
     """The launch took effect and nobody recorded it: the tick gives the instance to the four that wait."""
     world = world_of(shared())

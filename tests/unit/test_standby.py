@@ -10,6 +10,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.answers import Trouble
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
@@ -77,6 +78,22 @@ def resumed(world: Troubled) -> list[Replica]:
 
 
 # Prepared.
+
+
+def test_a_standby_that_is_prepared_has_no_trouble_any_more() -> None:
+    """It tells that it is over by the answer that has it stopped: its row has both."""
+    spec = replace(spec_of(), readiness_probe=PROBE)
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    later = {f"i-{n:017x}" for n in range(spec.replicas + 1, spec.replicas + 5)}
+    world.prober.silent = set(later)
+    world.prober.trouble = dict.fromkeys(later, Trouble("crashes", is_crash=True))
+    settle(world, controller, 24)
+    assert any(r.is_crashing for r in active(world))
+    world.prober.trouble, world.prober.silent = {}, set()
+    settle(world, controller, 1)
+    (standby,) = standing_by(world)
+    assert (standby.trouble, standby.is_crashing) == (None, False)
 
 
 def test_standbys_are_prepared_one_at_a_time_once_the_service_is_whole() -> None:

@@ -77,6 +77,20 @@ def test_a_crash_is_counted_while_it_lasts_and_forgotten_once_ready(world: Troub
     assert {(r.state, r.trouble, r.is_crashing) for r in active(world)} == {(ReplicaState.READY, None, False)}
 
 
+def test_what_it_says_when_it_is_given_up_is_kept() -> None:
+    """It is told and given up by the same tick: its row has both."""
+    world = world_of(replace(demo_spec(), readiness_probe=ReadinessProbe("/v1", {"max_tokens": 1})))
+    controller = Controller(world.ports())
+    first = f"i-{1:017x}"
+    world.prober.silent = {first}
+    settle(world, controller)
+    world.prober.trouble = {first: CRASH}
+    world.clock.advance(demo_spec().initial_delay_s + 200)
+    controller.tick("demo")
+    (failed,) = (r for r in world.store.history("demo", 10) if r.state is ReplicaState.FAILED)
+    assert (failed.instance_id, failed.trouble) == (first, CRASH.words)
+
+
 def test_one_that_was_given_up_keeps_its_words(world: Troubled) -> None:
     """They are why it failed, for who asks later."""
     controller = Controller(world.ports())

@@ -1,4 +1,4 @@
-"""What actions make of rows: one row for each replica, the same for the next stage as for the commit."""
+"""What steps make of rows: one row for each replica, the same for the next stage as for the commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.core import timing
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.pools import Cause, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.timing import seconds
@@ -25,7 +25,7 @@ SPEC = replace(demo_spec(), max_launches_per_minute=1000)
 
 
 def written(rows: Rows, *actions: Step) -> list[Changes]:
-    """The commits of the actions."""
+    """The commits of the steps."""
     names = (f"L{n}" for n in count())
     return changes.changes("demo", SPEC, rows, actions, NOW, lambda: next(names))
 
@@ -43,6 +43,18 @@ def test_what_is_taken_in_without_a_document_has_no_version() -> None:
 
 
 # One row for each replica.
+
+
+def test_steps_that_are_joined_have_all_that_each_of_them_has() -> None:
+    """What a loss takes out and teaches, and what its replacement creates and says."""
+    row = a_replica(1, READY)
+    ill = steps.note_health(row, NOW)
+    drain = steps.drain(ill.row, NOW, "lost", cool_pool=True)
+    asked = steps.replace(drain.row, NOW, "lost", 2)
+    joined = ill.then(drain).then(asked)
+    assert (joined.name, joined.before, joined.after) == ("NoteHealth, Drain, Replace", row, drain.after)
+    assert (joined.takes_out, joined.teaches, joined.creates) == ("i-1", Cause.LOSS, asked.creates)
+    assert joined.reason == "lost"
 
 
 def test_what_gets_ready_and_drains_is_written_once() -> None:

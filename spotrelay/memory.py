@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from itertools import count
 
 from spotrelay.core.answers import Answers, Trouble, Work
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held, Override
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
@@ -18,7 +17,18 @@ from spotrelay.core.notices import Notice
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
+from spotrelay.core.rows import (
+    Backoff,
+    Changes,
+    LaunchIntent,
+    LaunchWindow,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Told,
+)
 from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec

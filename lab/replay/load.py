@@ -18,7 +18,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from spotrelay.core.desired import ScaleRequest
+from spotrelay.core.rows import ScaleRequest
 from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from lab.sim.gate import at
-from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.rows import ScaleRequest, Source
 from spotrelay.events.ticks import Tick
 
 if TYPE_CHECKING:

@@ -43,7 +43,6 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import TABLE_TTL, Alarm, Partition
@@ -51,7 +50,18 @@ from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
+from spotrelay.core.rows import (
+    Backoff,
+    Changes,
+    LaunchIntent,
+    LaunchWindow,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Told,
+)
 from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds

@@ -13,13 +13,12 @@ from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.pool_memory import DynamoPoolMemory
 from spotrelay.aws.table import ABSENT, Delete, Put, Table, Update
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
 from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds

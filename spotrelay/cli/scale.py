@@ -11,7 +11,7 @@ import typer
 from spotrelay.cli.errors import CommandError
 from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.times import period
-from spotrelay.core.desired import ScaleRequest, Source, derive
+from spotrelay.core.rows import ScaleRequest, Source, derive
 from spotrelay.core.scaling import MAX_REPLICAS
 from spotrelay.operate.words import asked_in_words
 

@@ -8,19 +8,19 @@ from datetime import datetime
 
 from spotrelay.control.performing import Outcome
 from spotrelay.control.reporting import Reporting
-from spotrelay.core import desired, timing
+from spotrelay.core import timing
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import PortError, Ports, Unavailable, UnreadableDocument, highest_ended_id
-from spotrelay.core.rows import Removal, Rows
+from spotrelay.core.rows import Removal, Rows, ScaleRequest, Source
 from spotrelay.core.scaling import Load, Needed, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement import launching
 from spotrelay.serving import moves, reconcile, rollout, scaling, slots, standby_count, strength
-from spotrelay.serving.actions import HoldBack
 from spotrelay.serving.holding import Holding
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import HoldBack
 
 ENDED_LOOKED_AT = 100
 """Ended replicas, the newest first, among which the owners of leftover instances are looked for: a page."""
@@ -79,7 +79,7 @@ class Gatherer:
         from zoneinfo import ZoneInfoNotFoundError  # no warning waits for this
 
         ports, service = self._ports, deployed.service
-        known = rows.requests.get(desired.Source.LOAD)
+        known = rows.requests.get(Source.LOAD)
         before = known or scaling.begun(deployed, rows)
         load = Load()
         try:
@@ -93,11 +93,11 @@ class Gatherer:
             self._reporting.held_back(service, "the number of replicas is kept", str(error), remedy)
             decided = before
         if decided != known and outcome.attempt(
-            "scale", lambda: ports.store.note_request(service, desired.Source.LOAD, decided)
+            "scale", lambda: ports.store.note_request(service, Source.LOAD, decided)
         ):
             self._reporting.scaled(service, before, decided, load)
             before = decided
-        return replace(rows, requests={**rows.requests, desired.Source.LOAD: before})
+        return replace(rows, requests={**rows.requests, Source.LOAD: before})
 
     def standbys(self, outcome: Outcome, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
         """How many standbys pay, where the service file leaves that to us; as before if nobody can tell."""
@@ -155,8 +155,8 @@ class Gatherer:
         return seen
 
     def _by_load(
-        self, deployed: ServiceSpec, wanted: Scaling, needed: Needed, before: desired.ScaleRequest, rows: Rows
-    ) -> tuple[Load, desired.ScaleRequest]:
+        self, deployed: ServiceSpec, wanted: Scaling, needed: Needed, before: ScaleRequest, rows: Rows
+    ) -> tuple[Load, ScaleRequest]:
         """What is seen of the load, and the number that it asks for.
 
         Raises:

@@ -32,26 +32,14 @@ from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory, PurchaseOption
 from spotrelay.core.ports import Conflict, Denied, PortError, Ports
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal
 from spotrelay.placement import cooldowns, launching
-from spotrelay.serving import changes, interruption, rollout, rotation, slots
-from spotrelay.serving.actions import (
-    Action,
-    ComeBack,
-    Fail,
-    HoldBack,
-    LookAgain,
-    Register,
-    Resume,
-    ServeOn,
-    Start,
-    StartInstance,
-    TakeIn,
-)
+from spotrelay.serving import changes, interruption, rollout, slots
+from spotrelay.serving.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,7 @@ class Decision:
     spec: ServiceSpec | None
     """Without one nothing is created, launched or routed."""
     rows: Rows
-    actions: Sequence[Action]
+    steps: Sequence[Step]
     signals: Sequence[Signal] = ()
     serving: datetime | None = None
     """The announced tick that it serves, if it is one's."""
@@ -75,7 +63,7 @@ class Outcome:
     ports: Ports
     service: str
     is_won: bool = True
-    """Whether no action was decided on rows that have changed since."""
+    """Whether no step was decided on rows that have changed since."""
     troubles: list[PortError] = field(default_factory=list)
     """The steps that failed."""
 
@@ -110,10 +98,10 @@ class Performer:
         self._reporting = reporting
 
     def perform(self, decision: Decision) -> Outcome:
-        """Carry the actions out, as far as their rows haven't changed since they were read."""
+        """Carry the steps out, as far as their rows haven't changed since they were read."""
         service, spec, signals = decision.service, decision.spec, decision.signals
         now = self._ports.clock.now()
-        wanted = changes.changes(service, spec, decision.rows, decision.actions, now, self._ports.new_id)
+        wanted = changes.changes(service, spec, decision.rows, decision.steps, now, self._ports.new_id)
         outcome = Outcome(self._ports, service)
         # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
         committed = list(takewhile(partial(self._commit, outcome), wanted))
@@ -121,10 +109,10 @@ class Performer:
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id: r for change in committed for r in (*change.create, *change.update)}
-        done = [a for a in decision.actions if _is_won(a, won)]
+        done = [step for step in decision.steps if _is_won(step, won)]
         # One that is resumed on its way back may be in rotation still: there it is needed.
-        resumed = {a.starts for a in done if isinstance(a, Resume)}
-        leaving = [a.takes_out for a in done if a.takes_out and a.takes_out not in resumed]
+        resumed = {step.starts for step in done if step.starts and step.creates}
+        leaving = [step.takes_out for step in done if step.takes_out and step.takes_out not in resumed]
         kept_out = frozenset(leaving)
         out: dict[str, datetime] = {}
         is_out = True
@@ -157,14 +145,14 @@ class Performer:
             if out:
                 self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
                 self._reporting.since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
-            if any(not isinstance(action, HoldBack) for action in done):
+            if any(not step.holds_back for step in done):
                 outcome.attempt("announce", lambda: self.announce(service, self.soon(), decision.serving))
-        if stops := [a.stops for a in done if a.stops]:
+        if stops := [step.stops for step in done if step.stops]:
             outcome.attempt("stop", lambda: self._stop(service, stops))
         # What the load balancer may still send requests to waits; what never became ready gets none.
         stuck = set() if is_out else set(leaving)
-        ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
-        slots_ended = {a.terminates for a in ended if a.terminates}
+        ended = [s for s in done if s.enters(ReplicaState.FAILED) or s.terminates not in stuck]
+        slots_ended = {step.terminates for step in ended if step.terminates}
         rows = replace(decision.rows, replicas={**decision.rows.replicas, **won})
         if terminate := slots.free(rows, slots_ended):
             outcome.attempt("terminate", lambda: self._terminate(service, terminate))
@@ -186,12 +174,12 @@ class Performer:
             outcome.attempt("ports", lambda: asked.update(self._ports.router.ports(spec)))
         return asked | known
 
-    def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+    def _call_back(self, spec: ServiceSpec, done: Sequence[Step]) -> None:
         """Have somebody look again at what serves on when its time has come, whatever else happens."""
         clock, ticker = self._ports.clock, self._ports.ticker
         began = clock.now()
-        warned = (a.warned_at for a in done if isinstance(a, ServeOn | LookAgain))
-        due = sorted({at for warned_at in warned for at in rotation.looks_due(spec, warned_at)})
+        warned = [step.looks_again for step in done if step.looks_again]
+        due = sorted({at for warned_at in warned for at in interruption.looks_due(spec, warned_at)})
         # Those that are due in the same second are one look, for the last of them.
         looks = {ceil(max((at - began).total_seconds(), 0)): at for at in due}
         for at in looks.values():
@@ -257,14 +245,17 @@ class Performer:
         outcome: Outcome,
         decision: Decision,
         spec: ServiceSpec,
-        done: Sequence[Action],
+        done: Sequence[Step],
         kept_out: Set[str],
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
-        """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
-        entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
-        coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
+        """Register what runs. What has a readiness probe, `probing` registers once it answers."""
+        coming = {
+            step.replica.id: step.replica.instance_id
+            for step in done
+            if step.puts_in or (step.enters(ReplicaState.STARTING) and not spec.readiness_probe)
+        }
         # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.
         warned = {id_ for id_ in coming.keys() - won.keys() if decision.rows.replicas[id_].is_warned}
         active: dict[int, str | None] = {}
@@ -284,24 +275,24 @@ class Performer:
     def _start(
         self,
         spec: ServiceSpec,
-        done: Sequence[Action],
+        done: Sequence[Step],
         kept_out: Set[str],
         committed: Sequence[Changes],
     ) -> None:
         """Start the instances of the standbys that are resumed."""
         # One that has slept on may be given up by the same tick.
-        if starts := {a.starts for a in done if a.starts} - kept_out:
+        if starts := {step.starts for step in done if step.starts} - kept_out:
             written = [r for change in committed for r in change.stored if r.instance_id in starts]
             rows = {r.id: r for r in written if not r.state.is_ended}
             # One that is asked again was resumed before: its row is the one that was read.
-            again = {a.replica.id: a.replica for a in done if isinstance(a, StartInstance)}
+            again = {step.replica.id: step.replica for step in done if step.starts and not step.after}
             launching.resume(self._ports, spec, starts, list((again | rows).values()))
 
     def _launch_and_tell(
         self,
         spec: ServiceSpec,
         rows: Rows,
-        done: Sequence[Action],
+        done: Sequence[Step],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
         before_on_demand: Callable[[], object],
@@ -375,8 +366,9 @@ def _is_on_demand(order: Changes) -> bool:
     return order.to_launch[0].purchase_option is PurchaseOption.ON_DEMAND
 
 
-def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:
-    """Whether what the action writes was written; one that writes nothing always is."""
-    if isinstance(action, TakeIn):
-        return any(row.instance_id == action.instance.id for row in won.values())
-    return action.writes is None or action.writes.id in won
+def _is_won(step: Step, won: Mapping[int, Replica]) -> bool:
+    """Whether what the step writes was written; one that writes nothing always is."""
+    taken_in = None if step.before else next((row.instance_id for row in step.creates), None)
+    if taken_in:
+        return any(row.instance_id == taken_in for row in won.values())
+    return step.after is None or step.after.id in won

@@ -16,8 +16,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.scaling import Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
-from spotrelay.serving import reconcile, rollout, silence, trouble
-from spotrelay.serving.actions import StandBy
+from spotrelay.serving import changes, reconcile, rollout, silence, steps, trouble
 from spotrelay.serving.observation import Observation
 
 
@@ -65,7 +64,7 @@ class Probing:
         )
         entitled |= answering
         now = self._ports.clock.now()
-        is_news = trouble.told(_starting(seen.rows), answers, now)
+        is_news = trouble.told(_starting(seen.rows), answers)
         if not (entitled or watched or is_news or reconcile.late(spec, seen.rows, addresses, now)):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
@@ -79,9 +78,13 @@ class Probing:
         if ready:
             # Of a few rows not all may say their port, where their document is lost: all of them tell.
             self._ports.router.register(spec, ready, rollout.ports(spec, seen.rows))
-        prepared = [StandBy(r) for r in up if r.stands_by and r.instance_id in answering]
-        told = trouble.told(starting, answers, now)
-        late = reconcile.late(spec, rows, addresses.keys() - answering, now)
+        told, now = trouble.told(starting, answers), self._ports.clock.now()
+        # What ends or stands by does so with what it has told.
+        left = changes.after(spec, rows, told, now)
+        prepared = [
+            steps.stand_by(left.replicas[r.id], now) for r in up if r.stands_by and r.instance_id in answering
+        ]
+        late = reconcile.late(spec, left, addresses.keys() - answering, now)
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
         heard = silence.heard(spec, replace(rows, replicas=asked_rows), answers, now) if watched else []
         self._performer.perform(

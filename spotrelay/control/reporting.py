@@ -8,20 +8,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import chain, groupby
 
-from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.held import Override
 from spotrelay.core.mending import Finding
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest
 from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.placement.plan import eligible_pools
 from spotrelay.serving import failures, incidents
-from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
 from spotrelay.serving.holding import Holding
 from spotrelay.serving.news import News
 from spotrelay.serving.observation import (
@@ -32,9 +30,7 @@ from spotrelay.serving.observation import (
     ready_count,
 )
 from spotrelay.serving.standby_count import StandbyCount
-
-_FACTS = ("reason", "instance_id", "count", "refusals", "busy_since", "finished")
-"""Of an action's fields, those that its log line has beside the replica's."""
+from spotrelay.serving.steps import Step
 
 SHOWN_UNKNOWN = 10
 """Replicas of which a log line says why their requests are unknown: of hundreds it is the same."""
@@ -197,48 +193,47 @@ class Reporting:
                 elapsed_ms = (happened[signal.instance_id] - signal.at).total_seconds() * 1000
                 self.telemetry.count(metric, max(elapsed_ms, 0), service=service)
 
-    def done(self, service: str, actions: Sequence[Action]) -> None:
+    def done(self, service: str, done: Sequence[Step]) -> None:
         """One log line for what is done to a replica for one reason; then how much is done of what counts.
 
         A batch of ten losses does twenty things: a line for each took a tenth of its time.
         """
-        for facts, alike in groupby((a for a in actions if not isinstance(a, HoldBack)), _facts):
-            names = ", ".join(type(action).__name__ for action in alike)
+        for facts, alike in groupby((s for s in done if not s.holds_back), _facts):
+            names = ", ".join(step.name for step in alike)
             self.telemetry.record(names, service=service, **facts)
-        for action in actions:
-            if isinstance(action, HoldBack):
-                self.held_back(service, action.what, action.why, action.remedy)
-        for metric, number in Counter(chain.from_iterable(map(_counts, actions))).items():
+        for held in (step.holds_back for step in done):
+            if held:
+                self.held_back(service, held.what, held.why, held.remedy)
+        for metric, number in Counter(chain.from_iterable(map(_counts, done))).items():
             self.telemetry.count(metric, number, service=service)
 
 
-def _facts(action: Action) -> dict[str, object]:
-    """What its log line says of an action."""
-    facts: dict[str, object] = {}
-    if replica := action.about:
-        facts |= {
-            "replica": replica.id,
-            "instance_id": replica.instance_id,
-            "offering": str(replica.offering),
-        }
-    facts |= {name: value for name in _FACTS if (value := getattr(action, name, None))}
-    if isinstance(action, TakeIn):
-        facts["instance_id"] = action.instance.id
-    return facts
+def _facts(step: Step) -> dict[str, object]:
+    """What its log line says of a step."""
+    replica = step.before
+    if replica is None:
+        return {**step.says}
+    about = {
+        "replica": replica.id,
+        "instance_id": replica.instance_id,
+        "offering": str(replica.offering),
+    }
+    return {**about, **step.says}
 
 
-def _counts(action: Action) -> Iterator[Metric]:
-    """What an action counts as."""
-    match action:
-        case Fail():
-            yield Metric.REPLICAS_FAILED
-        case Adopt():
-            yield Metric.ORPHANS_ADOPTED
-        case TakeIn():
-            is_kept = action.state is not ReplicaState.DRAINING
-            yield Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
-        case Drain() | ServeOn() | NoteWarning() if action.warned_at and not action.replica.is_warned:
-            yield Metric.INTERRUPTION_WARNINGS
-    if action.loses:
-        is_warned = getattr(action, "warned_at", None) is not None
-        yield Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED
+def _counts(step: Step) -> Iterator[Metric]:
+    """What a step counts as."""
+    if step.before is None:
+        for row in step.creates:
+            if row.instance_id:
+                is_kept = row.state is not ReplicaState.DRAINING
+                yield Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
+        return
+    if step.enters(ReplicaState.FAILED):
+        yield Metric.REPLICAS_FAILED
+    if step.enters(ReplicaState.PROVISIONING):
+        yield Metric.ORPHANS_ADOPTED
+    if step.is_warning:
+        yield Metric.INTERRUPTION_WARNINGS
+    if step.is_loss:
+        yield Metric.LOSSES_WARNED if step.row.is_warned else Metric.LOSSES_UNWARNED

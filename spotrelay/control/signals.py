@@ -28,7 +28,7 @@ from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import Signal
 from spotrelay.placement import launching
-from spotrelay.serving import interruption, rollout, rotation
+from spotrelay.serving import interruption, rollout
 from spotrelay.serving.observation import has_lost_its_ids
 
 MAX_DECISIONS = 50
@@ -106,8 +106,8 @@ class Signals:
                 rows = self._ports.store.load(service)
             wanted = rollout.in_effect(spec, rows, now)
             asked = Outcome(self._ports, service)
-            actions = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
-            outcome = self._performer.perform(Decision(service, wanted, rows, actions))
+            due = interruption.due(wanted, rows, now, self._asked(rows, now, asked))
+            outcome = self._performer.perform(Decision(service, wanted, rows, due))
             outcome.raise_first()
             asked.raise_first()
             if outcome.is_won:
@@ -117,8 +117,8 @@ class Signals:
         """What EC2 says of the last ones at their last moment: it may have taken its warning back."""
         last = {
             r.instance_id: host(r.instance_id)
-            for r in rotation.last_in_rotation(rows.replicas.values())
-            if r.instance_id and r.warned_at and now >= rotation.last_moment(r.warned_at)
+            for r in interruption.last_in_rotation(rows.replicas.values())
+            if r.instance_id and r.warned_at and now >= interruption.last_moment(r.warned_at)
         }
         said: dict[str, datetime | None] = {}
         if last:
@@ -134,8 +134,8 @@ class Signals:
             # If the table was restored in between, a row may have another instance, or none: the tick sees.
             sightings = [(s, replica) for s, replica in known if replica.instance_id == s.instance_id]
             wanted = spec and rollout.in_effect(spec, rows, now)
-            actions = interruption.decide(sightings, rows, wanted, now)
-            outcome = self._performer.perform(Decision(service, wanted, rows, actions, [s for s, _ in about]))
+            decided = interruption.decide(sightings, rows, wanted, now)
+            outcome = self._performer.perform(Decision(service, wanted, rows, decided, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:
                 return

@@ -23,9 +23,9 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import launching
 from spotrelay.serving import mending, reconcile, rollout, strength
-from spotrelay.serving.actions import Action, HoldBack
 from spotrelay.serving.holding import Holding, overridable
 from spotrelay.serving.observation import Observation, known
+from spotrelay.serving.steps import Step
 
 
 @dataclass(slots=True)
@@ -147,15 +147,15 @@ class Ticks:
         seen = self._gatherer.look(service, routed, rows)
         seen = replace(seen, pools=pools, prices=pools.prices, announced=announced)
         now = ports.clock.now()
-        actions = _decided(spec, seen, now, holding)
+        decided = _decided(spec, seen, now, holding)
         done.spec, done.seen = spec, seen
         if spec:
             self._reporting.replicas(spec, rows, now)
-            self._reporting.to_mend(service, mending.late_leaves(spec, seen, actions, now))
+            self._reporting.to_mend(service, mending.late_leaves(spec, seen, decided, now))
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        outcome = self._performer.perform(Decision(service, routed, rows, actions, serving=serving))
+        outcome = self._performer.perform(Decision(service, routed, rows, decided, serving=serving))
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.
             self._probing.probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
@@ -164,18 +164,16 @@ class Ticks:
         self._conclude(service, holding, outcome)
         outcome.raise_first()
         counted.raise_first()
-        is_moving = any(not isinstance(action, HoldBack) for action in actions)
+        is_moving = any(not step.holds_back for step in decided)
         return self._performer.soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
 
-def _decided(
-    spec: ServiceSpec | None, seen: Observation, now: datetime, holding: Holding
-) -> Sequence[Action]:
+def _decided(spec: ServiceSpec | None, seen: Observation, now: datetime, holding: Holding) -> Sequence[Step]:
     """Everything to do; decided once more if an override lets go on what would be held back."""
 
-    def decide(seen: Observation) -> Sequence[Action]:
+    def decide(seen: Observation) -> Sequence[Step]:
         return reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
 
-    actions = decide(seen)
-    held = overridable(actions)
-    return decide(replace(seen, vouched=held)) if holding.lets_go(held) else actions
+    decided = decide(seen)
+    held = overridable(decided)
+    return decide(replace(seen, vouched=held)) if holding.lets_go(held) else decided

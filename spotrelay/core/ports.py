@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from spotrelay.core.answers import Answers
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held, Override
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.instances import Instance, Refusal, TargetState
@@ -30,7 +29,7 @@ from spotrelay.core.names import Alarm, Metric
 from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
 from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 

@@ -232,6 +232,14 @@ LAUNCH_WINDOW_S = 60.0
 """What `max_launches_per_minute` counts in."""
 
 
+def serves_on_s(drain_s: float) -> float:
+    """How long after its warning a replica can leave the rotation and still finish its requests.
+
+    Negative where a drain takes longer than EC2 leaves.
+    """
+    return NOTICE_S - drain_s - DRAIN_SETTLE_S
+
+
 def backoff_s(attempts: int, first_s: float, max_s: float) -> float:
     """How long to wait after the given number of failed attempts (≥ 1): doubled each time up to a ceiling."""
     # The exponent is bounded so that a service that has failed for weeks doesn't overflow a float.

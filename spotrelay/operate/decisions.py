@@ -49,7 +49,7 @@ ACTIONS = {
     "Terminate": "its instance is terminated",
     "TryOut": "its stopped instance is started once, to see that it comes back",
 }
-"""What is done to a replica, or to none, by the action's name (`serving/actions.py`). What is held back isn't
+"""What is done to a replica, or to none, by the step's name (`serving/steps.py`). What is held back isn't
 done: it is a record of its own."""
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from spotrelay.core.pools import CapacityPool, Offering
 from spotrelay.core.replica import GONE, Replica, ReplicaState
-from spotrelay.serving.actions import NEEDLESS
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import NEEDLESS, WARNED
 
 
 @dataclass(frozen=True, slots=True)

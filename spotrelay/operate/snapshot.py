@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 
-from spotrelay.core.desired import Desired, derive, in_effect
 from spotrelay.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Desired, Rows, as_desired, derive
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 
@@ -91,7 +90,7 @@ class ServiceSnapshot:
     def wanted(self) -> int | None:
         """How many should be in rotation, those beyond the number included that a file has for safety; None
         without a document. The metrics, the alarms and the events go by it, too."""
-        return in_effect(self.spec, self.rows.requests, self.at).replicas if self.spec else None
+        return as_desired(self.spec, self.rows.requests, self.at).replicas if self.spec else None
 
     @property
     def prices(self) -> Mapping[Offering, float]:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from spotrelay.core.desired import Source
 from spotrelay.core.pools import Image, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Source
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
 from spotrelay.operate.start_failures import in_short, in_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from spotrelay.core.desired import Desired, Source
+from spotrelay.core.rows import Desired, Source
 
 if TYPE_CHECKING:
     from spotrelay.core.replica import Replica

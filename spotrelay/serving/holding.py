@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotrelay.core.held import Answer, Held, HeldBack, Override
-from spotrelay.serving.actions import Action, HoldBack
+from spotrelay.serving.steps import HoldBack, Step
 
 
-def overridable(actions: Iterable[Action]) -> list[HoldBack]:
+def overridable(decided: Iterable[Step]) -> list[HoldBack]:
     """Of a decision, what an override may let go on: the rest has a remedy of its own."""
-    return [a for a in actions if isinstance(a, HoldBack) and not a.remedy]
+    return [s.holds_back for s in decided if s.holds_back and not s.holds_back.remedy]
 
 
 def lapsed(override: Override, before: Held, held: Sequence[HoldBack]) -> str:

@@ -8,13 +8,13 @@ from datetime import datetime
 from spotrelay.core import timing
 from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.pools import Survey
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation
-from spotrelay.serving.actions import Action, Drain
+from spotrelay.serving import interruption
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import Step
 
 
 def of_surveys(rows: Rows, survey: Survey | None, now: datetime) -> Sequence[Finding]:
@@ -33,7 +33,7 @@ def of_surveys(rows: Rows, survey: Survey | None, now: datetime) -> Sequence[Fin
 
 
 def late_leaves(
-    spec: ServiceSpec, seen: Observation, actions: Iterable[Action], now: datetime
+    spec: ServiceSpec, seen: Observation, decided: Iterable[Step], now: datetime
 ) -> Sequence[Finding]:
     """Warned replicas that a tick takes out, or finds ended, because nobody took them out in time.
 
@@ -41,9 +41,9 @@ def late_leaves(
     what served on long after its time EC2 had spared. One that this very tick finds ready hasn't served on.
     """
     served = {r.id for r in seen.read.replicas.values() if r.serves}
-    leaving = {a.replica.id: a.replica for a in actions if isinstance(a, Drain) and a.replica.id in served}
+    leaving = {s.replica.id: s.replica for s in decided if s.enters(ReplicaState.DRAINING)}
     found: list[Finding] = []
-    for replica in leaving.values():
+    for replica in (r for id_, r in leaving.items() if id_ in served):
         due = _look_due(spec, replica, seen)
         late_s = (now - due).total_seconds() if due else 0.0
         if timing.LATE_LEAVE_S < late_s < timing.NOTICE_S:
@@ -65,8 +65,8 @@ def _look_due(spec: ServiceSpec, replica: Replica, seen: Observation) -> datetim
     if replica.warned_at is None or not replica.serves or replica.instance_id in seen.spared:
         return None
     warned_at = max(replica.warned_at, seen.warned.get(replica.instance_id or "", replica.warned_at))
-    at_drain, at_last = rotation.looks_due(spec, warned_at)
+    at_drain, at_last = interruption.looks_due(spec, warned_at)
     replicas = seen.rows.replicas.values()
-    is_last = any(r.id == replica.id for r in rotation.last_there(replicas))
+    is_last = any(r.id == replica.id for r in interruption.last_there(replicas))
     others_served = any(r.serves and r.since <= at_drain for r in replicas if r.id != replica.id)
     return at_drain if others_served and not is_last else at_last

@@ -21,9 +21,9 @@ from spotrelay.core import timing
 from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation
-from spotrelay.serving.actions import Drain, End, HoldBack, MarkReady, NoteHealth, NoteMissing
+from spotrelay.serving import interruption, steps
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import HoldBack, Step
 
 COUNTS_AS_GONE = "it counts as gone: it leaves the rotation, and is replaced if it is needed"
 """What an override lets happen to one that doesn't leave already."""
@@ -43,13 +43,13 @@ def may_be_unseen(replica: Replica, now: datetime) -> bool:
 
 def decide(
     replica: Replica, seen: Observation, missing: Collection[int], now: datetime, *, is_overdue: bool
-) -> Iterator[Drain | End | HoldBack | MarkReady | NoteHealth | NoteMissing]:
+) -> Iterator[Step]:
     """What becomes of a replica that is among the `missing`.
 
     `is_overdue`: it should be ready by now, or have finished its requests.
     """
     health = seen.health_of(replica)
-    is_taken = replica.warned_at is not None and now >= rotation.ends_at(replica.warned_at)
+    is_taken = replica.warned_at is not None and now >= interruption.ends_at(replica.warned_at)
     why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
     kept = HoldBack(
         f"replica {replica.id} is kept",
@@ -57,41 +57,43 @@ def decide(
         then="it counts as ended" if replica.state is ReplicaState.DRAINING else COUNTS_AS_GONE,
     )
     if is_taken or (why and seen.is_vouched_for(kept)):
-        yield _gone(replica)
+        yield _gone(replica, now)
         return
     if replica.state is ReplicaState.READY:
-        yield from health_noted(replica, health, now)
+        noted = health_noted(replica, health, now)
     elif replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
-        yield MarkReady(replica)
-    if why:
-        yield kept
+        noted = steps.mark_ready(replica, now)
     else:
-        yield from once_certain(replica, now)
+        noted = None
+    if noted:
+        yield noted
+    if why:
+        yield steps.hold_back(kept)
+    else:
+        yield from once_certain(noted.row if noted else replica, now)
 
 
-def once_certain(replica: Replica, now: datetime) -> Iterator[Drain | End | NoteMissing]:
+def once_certain(replica: Replica, now: datetime) -> Iterator[Step]:
     """It is noted as missing; once it has been so for long enough, it counts as gone."""
     if replica.missing_since is None:
-        yield NoteMissing(replica, now)
+        yield steps.note_missing(replica, now)
     elif now - replica.missing_since >= seconds(timing.MISSING_S):
-        yield _gone(replica)
+        yield _gone(replica, now)
 
 
-def health_noted(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[NoteHealth]:
+def health_noted(replica: Replica, health: TargetState | None, now: datetime) -> Step | None:
     """What the load balancer says of one that is ready; what it doesn't know changes nothing."""
     if health is TargetState.UNAVAILABLE:
-        return
+        return None
     if health is TargetState.HEALTHY:
-        if replica.unhealthy_since:
-            yield NoteHealth(replica, None)
-    elif replica.unhealthy_since is None:
-        yield NoteHealth(replica, now)
+        return steps.note_health(replica, None) if replica.unhealthy_since else None
+    return steps.note_health(replica, now) if replica.unhealthy_since is None else None
 
 
-def _gone(replica: Replica) -> Drain | End:
+def _gone(replica: Replica, now: datetime) -> Step:
     if replica.state is ReplicaState.DRAINING:
-        return End(replica, replica.reason)
-    return Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
+        return steps.end(replica, now, replica.reason)
+    return steps.drain(replica, now, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
 
 
 def _answers(replica: Replica, seen: Observation) -> str:

@@ -20,21 +20,21 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement.plan import plan
-from spotrelay.serving import rollout
-from spotrelay.serving.actions import End, Replace
+from spotrelay.serving import rollout, steps
 from spotrelay.serving.observation import Observation, cold_start
+from spotrelay.serving.steps import Step
 
 NO_CHEAPER = "no cheaper Spot was to be had"
 
 NO_BETTER = "no Spot was to be had in a zone that scores better"
 
 
-def give_up(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[End]:  # noqa: ARG001
+def give_up(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:  # noqa: ARG001
     """End what was requested for a move and isn't being launched: no pool had room, or the brake holds it."""
     for replica in seen.known:
         is_waiting = replica.state is ReplicaState.REQUESTED and replica.launch_id not in seen.rows.intents
         if is_waiting and replica.moves_in(seen.rows):
-            yield End(replica, NO_CHEAPER if replica.max_price is not None else NO_BETTER)
+            yield steps.end(replica, now, NO_CHEAPER if replica.max_price is not None else NO_BETTER)
 
 
 def may_move(spec: ServiceSpec) -> bool:
@@ -42,13 +42,13 @@ def may_move(spec: ServiceSpec) -> bool:
     return spec.move_on_score or spec.rebalance_cost is not None
 
 
-def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Move one replica, if all else is well: by scores before prices, because capacity comes first."""
     if may_move(spec) and _is_calm(spec, seen, now):
         yield from islice(chain(_by_score(spec, seen, now), _by_price(spec, seen, now)), 1)
 
 
-def _by_score(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
+def _by_score(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Move the replicas in the worst zones to where Spot has been clearly likelier for as long.
 
     A score is a snapshot, and no promise: a zone must have been low, and the other one better, in every
@@ -67,10 +67,10 @@ def _by_score(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[R
         if plan(spec, PurchaseOption.SPOT, seen.pools, now, min_score=least).steps:
             reason = f"{pool.zone} scores {score} for Spot, and another zone {least} or more"
             version = rollout.proven(spec, seen.rows, replica)
-            yield Replace(replica, reason, version, min_score=least)
+            yield steps.replace(replica, now, reason, version, min_score=least)
 
 
-def _by_price(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
+def _by_price(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Move the dearest replicas for which Spot is so much cheaper elsewhere that it pays."""
     survey = _survey(spec, seen, now)
     if survey is None or spec.rebalance_cost is None:
@@ -84,7 +84,9 @@ def _by_price(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[R
         most = worth(spec, spec.rebalance_cost, replica, price)
         if plan(spec, PurchaseOption.SPOT, seen.pools, now, max_price=most).steps:
             reason = f"costs {price:g} USD an hour, and cheaper Spot at most {most:g}"
-            yield Replace(replica, reason, rollout.proven(spec, seen.rows, replica), most)
+            yield steps.replace(
+                replica, now, reason, rollout.proven(spec, seen.rows, replica), max_price=most
+            )
 
 
 def worth(spec: ServiceSpec, share: float, replica: Replica, price: float) -> float:

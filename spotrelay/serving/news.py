@@ -25,7 +25,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows, Told
 from spotrelay.core.timing import seconds
 from spotrelay.serving.observation import ready_count
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED
 
 TRIED_S = 3600.0
 """For so long an event is tried again that EventBridge doesn't take: later it is of no use to anybody."""

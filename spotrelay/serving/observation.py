@@ -14,7 +14,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving.actions import HoldBack
+from spotrelay.serving.steps import HoldBack
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from spotrelay.core import desired, timing
+from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, as_desired
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
@@ -290,7 +290,7 @@ def in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     back = rows.rollback
     if back is not None and back.version == spec.version:
         spec = replace(of_version(spec, rows, back.to), port=back.port)
-    return desired.in_effect(spec, rows.requests, now)
+    return as_desired(spec, rows.requests, now)
 
 
 def earlier_kept(kept: ServiceSpec | None, deployed: ServiceSpec, rows: Rows) -> dict[int, ServiceSpec]:

@@ -11,9 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
-from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest
 from spotrelay.core.scaling import LOAD_KNOWN_S, Load, Needed, OngoingTotal, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds

@@ -23,25 +23,25 @@ from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rollout
-from spotrelay.serving.actions import Drain, NoteSilence
+from spotrelay.serving import rollout, steps
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import Step
 
 REFUSES = "refuses its readiness probe"
 """Why such a replica leaves."""
 
 
-def heard(spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime) -> list[NoteSilence]:
+def heard(spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime) -> list[Step]:
     """Note which of those that serve have just not answered, or do again."""
     noted = (
         _noted(rollout.of_version(spec, rows, replica.version).busy, replica, answers, now)
         for replica in rows.replicas.values()
         if replica.stays
     )
-    return [note for note in noted if note.after(note.replica, now) != note.replica]
+    return [note for note in noted if note.after != note.before]
 
 
-def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drain]:
+def take_out(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Have those leave that refuse their probe, while enough others answer theirs.
 
     What leaves gives no answer, so nothing is lost by it; and its replacement is requested by the same tick.
@@ -58,7 +58,7 @@ def take_out(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Drai
         return
     for replica in seen.known:
         if replica.stays and replica.refusals >= timing.REFUSALS:
-            yield Drain(replica, REFUSES)
+            yield steps.drain(replica, now, REFUSES)
 
 
 def enough(spec: ServiceSpec) -> int:
@@ -66,20 +66,22 @@ def enough(spec: ServiceSpec) -> int:
     return max(ceil(spec.replicas * timing.CREDIBLE_SHARE), 1)
 
 
-def _noted(busy: BusyEvidence | None, replica: Replica, answers: Answers, now: datetime) -> NoteSilence:
+def _noted(busy: BusyEvidence | None, replica: Replica, answers: Answers, now: datetime) -> Step:
     if replica.instance_id in answers.answering:
-        return NoteSilence(replica, None)
+        return steps.note_silence(replica, None)
     since = replica.silent_since or now
     if replica.instance_id in answers.refusing:
-        return NoteSilence(replica, since, refusals=min(replica.refusals + 1, timing.REFUSALS))
+        return steps.note_silence(replica, since, refusals=min(replica.refusals + 1, timing.REFUSALS))
     work = answers.work.get(replica.instance_id or "")
     if busy is None or work is None:
-        return NoteSilence(replica, since, busy_since=replica.busy_since, finished=replica.finished)
+        return steps.note_silence(replica, since, busy_since=replica.busy_since, finished=replica.finished)
     if _is_busy(busy, replica, work, now):
-        return NoteSilence(replica, now, busy_since=replica.busy_since or since, finished=work.finished)
+        return steps.note_silence(
+            replica, now, busy_since=replica.busy_since or since, finished=work.finished
+        )
     # What helps it no more isn't noted: its row would change, and tick follow tick, for as long as it works.
     finished = work.finished if _may_be_excused(busy, replica, now) else replica.finished
-    return NoteSilence(replica, since, busy_since=replica.busy_since, finished=finished)
+    return steps.note_silence(replica, since, busy_since=replica.busy_since, finished=finished)
 
 
 def _is_busy(busy: BusyEvidence, replica: Replica, work: Work, now: datetime) -> bool:

@@ -23,24 +23,14 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal, StateChange
-from spotrelay.serving import failures, rollout
-from spotrelay.serving.actions import (
-    Action,
-    Drain,
-    Launch,
-    Request,
-    Resume,
-    StandBy,
-    StartInstance,
-    StopInstance,
-    TryOut,
-)
+from spotrelay.serving import failures, rollout, steps
 from spotrelay.serving.observation import Observation, is_due, staying_count
+from spotrelay.serving.steps import Step
 
 REASON = "standby"
 
 
-def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resume]:
+def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Resume a standby for each replica that is missing from the rotation."""
     # What this very tick found ill may only be busy: the next one tells.
     # What this tick has only just given its row can't be written twice.
@@ -51,7 +41,7 @@ def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resu
 
 def bridge(
     spec: ServiceSpec, rows: Rows, known: Collection[int], now: datetime, *, busy: int = 0
-) -> Iterator[Resume]:
+) -> Iterator[Step]:
     """The standbys to resume, of those `known`: as many as don't serve, less those that are coming.
 
     One that is on its way back to stand by still runs, so it serves sooner than any. But it may be stopped at
@@ -61,8 +51,11 @@ def bridge(
     missing = (
         spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
     )
+    # One that never was resumed is expected to take as long as others.
+    known_s = [r.resume_s for r in rows.replicas.values() if r.is_standby and r.resume_s is not None]
+    usual_s = timing.middle_s(known_s) if known_s else None
     for replica in sorted(standbys, key=lambda r: (_drains(r), r.attempts, r.id))[: max(missing, 0)]:
-        yield Resume(replica, "a replica is missing")
+        yield steps.resume(replica, now, "a replica is missing", usual_s)
 
 
 def is_coming(replica: Replica, now: datetime) -> bool:
@@ -91,12 +84,12 @@ def has_ended_before(replica: Replica) -> bool:
     return replica.was_started_again and replica.state is ReplicaState.PROVISIONING
 
 
-def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]:
+def awaken(replica: Replica, now: datetime) -> Iterator[Step]:
     """What becomes of it: its start was refused, or is asked for again."""
     if replica.retry_at:
-        yield StandBy(replica)
+        yield steps.stand_by(replica, now)
     elif now - replica.since >= seconds(timing.AGAIN_S):
-        yield StartInstance(replica)
+        yield steps.start_instance(replica)
 
 
 def is_of_before(signal: Signal, replica: Replica) -> bool:
@@ -121,7 +114,7 @@ def _is_well(replica: Replica) -> bool:
     return replica.unhealthy_since is None
 
 
-def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Prepare what is missing of the standbys, one at a time, and give up what is too many, old or gone."""
     rows = seen.rows
     there = [r for r in rows.replicas.values() if r.is_standby and _is_kept(r)]
@@ -140,16 +133,16 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action
     # One at a time, so that the others can be had meanwhile.
     tried = next((r for r in untried if _may_be_tried(r, seen, now)), None)
     if len(standbys) - len(stale) < spec.standby and not preparing and is_whole and not is_held:
-        yield Request(1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
+        yield steps.request(now, 1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
     elif tried and not preparing and is_whole and not beyond:
-        yield TryOut(tried)
+        yield steps.try_out(tried, now)
     due = tuple(rollout.as_launched(spec, rows, r, now) for r in preparing if is_due(r, seen, now))
     if due and is_whole:
-        yield Launch(due)
+        yield steps.launch(*due)
     idle = [r for r in standbys if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas]
     for replica in sorted(idle, key=lambda r: (r.id not in stale, -r.id))[:beyond]:
-        yield Drain(
-            replica, "another standby is there" if replica.id in stale else "more standbys than wanted"
+        yield steps.drain(
+            replica, now, "another standby is there" if replica.id in stale else "more standbys than wanted"
         )
 
 
@@ -165,15 +158,15 @@ def _is_kept(replica: Replica) -> bool:
     return replica.state is not ReplicaState.DRAINING or (replica.is_fallback and _is_well(replica))
 
 
-def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
+def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iterator[Step]:
     """What a standby's instance does, against what its row says."""
     instance = seen.instance_of(replica)
     if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
         return
     if _is_gone(replica, seen):
-        yield Drain(replica, f"instance {instance.state}", is_gone=True)
+        yield steps.drain(replica, now, f"instance {instance.state}", is_gone=True)
     elif instance.state.is_alive and now - replica.since >= seconds(timing.AGAIN_S):
-        yield StopInstance(replica)
+        yield steps.stop_instance(replica)
 
 
 def _is_gone(replica: Replica, seen: Observation) -> bool:

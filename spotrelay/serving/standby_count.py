@@ -24,7 +24,6 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSettings, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rotation
 
 RECORD = 300
 """Ended replicas to read: a loss that is bridged ends three, so a hundred losses. A query of about 200 KB in
@@ -105,7 +104,7 @@ def with_number_so_far(spec: ServiceSpec, kept: ServiceSpec | None) -> ServiceSp
 
 def left_s(spec: ServiceSettings) -> float:
     """How long a warned replica may serve on while another starts."""
-    return 0.0 if spec.on_warning is OnWarning.LEAVE else max(rotation.serves_on_s(spec), 0.0)
+    return 0.0 if spec.on_warning is OnWarning.LEAVE else max(timing.serves_on_s(spec.drain_s), 0.0)
 
 
 def fitting_s(spec: ServiceSettings, resume_s: float) -> float:

@@ -22,8 +22,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import failures, rollout, rotation, standby
-from spotrelay.serving.actions import Action, Drain, End, Launch, Request
+from spotrelay.serving import failures, interruption, rollout, standby, steps
 from spotrelay.serving.observation import (
     Observation,
     as_serving,
@@ -34,6 +33,7 @@ from spotrelay.serving.observation import (
     staying_count,
     stays_from,
 )
+from spotrelay.serving.steps import Step
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -42,7 +42,7 @@ may be gone in a minute, and until then each of them is paid for twice."""
 RETURN_LEAST = 2
 
 
-def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """What is missing is requested and launched, what is too many goes."""
     rows, version = seen.rows, rollout.proven(spec, seen.rows)
     active = counted(rows)
@@ -67,17 +67,19 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     idle = [r for r in idle if r.id in known]
     idle = at_most(may_go - sum(r.serves for r in dropped), idle, kept_back)
     for replica in dropped:
-        yield from _drop(replica, "more replicas than wanted", seen)
+        yield from _drop(replica, now, "more replicas than wanted", seen)
     for replica in idle:
-        yield from _drop(replica, "Spot is back", seen)
+        yield from _drop(replica, now, "Spot is back", seen)
 
     if not failures.is_held(version, rows.backoff, now):
-        yield from _requests(spec, len(regular), _bought_on_demand(regular), version)
+        yield from _requests(spec, now, len(regular), _bought_on_demand(regular), version)
     wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
     wanted = min(wanted, spec.replicas + spec.surge - (len(fallbacks) - len(idle)))
     is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
-        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True)
+        yield steps.request(
+            now, wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True
+        )
     gone = dropped_ids | {r.id for r in idle}
     staying = [r for r in active if r.id not in gone]
     refused = [r for r in staying if r.is_fallback and _is_refused(r)]
@@ -185,7 +187,7 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
     if replica.warned_at is not None:
-        due = rotation.ends_at(replica.warned_at)
+        due = interruption.ends_at(replica.warned_at)
     elif replica.state is ReplicaState.DRAINING:
         due = drained_at(spec, replica)
     else:
@@ -195,7 +197,7 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
 
 def drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
     """When one that drains has had its time."""
-    drain_s = rotation.finishes_within_s(spec, replica) if spec else 0
+    drain_s = interruption.finishes_within_s(spec, replica) if spec else 0
     return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)
 
 
@@ -293,16 +295,18 @@ def _idle_fallbacks(
     return [r for r in surplus if r.id not in kept]
 
 
-def _requests(spec: ServiceSpec, there: int, bought_on_demand: int, version: int) -> Iterator[Request]:
+def _requests(
+    spec: ServiceSpec, now: datetime, there: int, bought_on_demand: int, version: int
+) -> Iterator[Step]:
     missing = spec.replicas - there
     if missing <= 0:
         return
     on_demand = min(missing, max(_base(spec) - bought_on_demand, 0))
     reason = "fewer replicas than wanted"
     if missing > on_demand:
-        yield Request(missing - on_demand, reason, PurchaseOption.SPOT, version)
+        yield steps.request(now, missing - on_demand, reason, PurchaseOption.SPOT, version)
     if on_demand:
-        yield Request(on_demand, reason, PurchaseOption.ON_DEMAND, version)
+        yield steps.request(now, on_demand, reason, PurchaseOption.ON_DEMAND, version)
 
 
 def surplus(spec: ServiceSpec, rows: Rows) -> int:
@@ -356,7 +360,7 @@ def _launches(
     *,
     is_whole: bool,
     is_last_resort: bool,
-) -> Iterator[Launch]:
+) -> Iterator[Step]:
     spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
     if is_whole:
@@ -365,9 +369,9 @@ def _launches(
         spot = spot[: max(at_once - returning, 0)]
     for version in sorted({r.version for r in due}):
         if of_version := tuple(r for r in spot if r.version == version):
-            yield Launch(of_version, is_last_resort=is_last_resort)
+            yield steps.launch(*of_version, is_last_resort=is_last_resort)
         if of_version := tuple(r for r in on_demand if r.version == version):
-            yield Launch(of_version)
+            yield steps.launch(*of_version)
 
 
 _MAY_ANSWER = frozenset({TargetState.HEALTHY, TargetState.UNAVAILABLE})
@@ -382,12 +386,13 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows, now: datetime) -
     return replace(as_wanted, max_price=None, min_score=None)
 
 
-def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:
+def _drop(replica: Replica, now: datetime, reason: str, seen: Observation) -> Iterator[Step]:
     """One replica less; one that is being launched can't be, and its turn comes once it has been."""
     if seen.read.replicas[replica.id].state is not ReplicaState.REQUESTED:
-        yield Drain(replica, reason)
+        # Its row as it is: it may have been taken for one that serves, see `as_serving`.
+        yield steps.drain(seen.rows.replicas[replica.id], now, reason)
     elif replica.launch_id not in seen.rows.intents:
-        yield End(replica, reason)
+        yield steps.end(replica, now, reason)
 
 
 def _least_missed(replica: Replica) -> tuple[int, bool, int]:

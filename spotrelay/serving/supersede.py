@@ -17,14 +17,12 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rollout, rotation
-from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, Replace
+from spotrelay.serving import interruption, rollout, steps
 from spotrelay.serving.observation import Observation, as_serving, at_most, spare
+from spotrelay.serving.steps import Step
 
 
-def decide(
-    spec: ServiceSpec, seen: Observation, now: datetime
-) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Drain what has its replacement, and request the next ones: no more at a time than `surge`.
 
     All that EC2 recommends to leave is replaced at once: it takes a pool's instances together.
@@ -42,7 +40,7 @@ def decide(
         if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
     }
     in_vain = at_most(may_go, [as_serving(r, found_ill) for r in _in_vain(spec, seen, superseded, found_ill)])
-    yield from (action for r in in_vain for action in (Drain(r, GIVEN_UP), GoWithout(r)))
+    yield from (_without(steps.drain(rows.replicas[r.id], now, GIVEN_UP)) for r in in_vain)
     may_go -= sum(r.serves for r in in_vain)
     extra, given_up = 0, {r.id for r in in_vain}
     superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
@@ -55,29 +53,27 @@ def decide(
             may_go -= serves
             # Why a replacement was requested is true no more of one that came back.
             has_left = ReplicaState.DRAINING in replica.entered
-            yield Drain(replica, rotation.OTHERS_SERVE if has_left else successor.reason)
+            yield steps.drain(replica, now, interruption.OTHERS_SERVE if has_left else successor.reason)
         elif successor.stays:
             extra += 1
         elif serves and _is_needless(spec, successor, seen):
-            yield End(successor, GIVEN_UP)
+            yield steps.end(successor, now, GIVEN_UP)
         elif replica.serves and _is_ill(successor, now):
             # What it was to replace serves, so nothing need come in its place.
             given_up.add(successor.id)
-            yield Drain(successor, UNHEALTHY)
-            yield GoWithout(successor)
+            yield _without(steps.drain(successor, now, UNHEALTHY))
     candidates = [
         r for r in staying if r.id in seen.read.replicas and r.id not in superseded and r.id not in given_up
     ]
     due = {r.id: replacement for r in candidates if (replacement := _due(spec, r, seen, now))}
     # One that was to be replaced and serves all the same takes the place of another that doesn't answer.
     for unhealthy in [r for r in candidates if r.id in due and not r.serves][:extra]:
-        yield Drain(unhealthy, due.pop(unhealthy.id).reason)
-        yield GoWithout(unhealthy)
+        yield _without(steps.drain(unhealthy, now, due.pop(unhealthy.id).reason))
         extra -= 1
     # So too of one whose own replacement waits for others: those may wait for the room that it takes.
     waiting = (r for r in superseded.values() if not rows.replicas[r.replaced_by or 0].stays)
     ill = (r for r in waiting if r.id in at_once and _is_ill(r, now))
-    yield from (Drain(r, UNHEALTHY) for r in islice(ill, extra))
+    yield from (steps.drain(r, now, UNHEALTHY) for r in islice(ill, extra))
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
     beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())
@@ -87,17 +83,17 @@ def decide(
     yield from replacements
     given_up |= {r.replica.id for r in replacements if not r.replica.serves}
     if any(rollout.is_under_way(spec, rows, rows.replicas[id_]) for id_ in given_up):
-        yield GiveUp(spec.version)
+        yield steps.give_up(spec.version)
 
 
-def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyond: int) -> list[Replace]:
+def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Step], beyond: int) -> list[Step]:
     """The replacements that may begin now, while so many beyond those wanted are there."""
     recommended = [r for r in due if r.reason == RECOMMENDED]
     in_turn = sorted((r for r in due if r.reason != RECOMMENDED), key=_urgency)
     if not rollout.changes_at_once(spec):
         return [*in_turn[: max(spec.surge - beyond, 0)], *recommended]
     # Those that wait outside the rotation are no reason to let one be that doesn't answer.
-    updates = [r for r in in_turn if r.version == spec.version and rollout.is_old(spec, r.replica)]
+    updates = [r for r in in_turn if r.creates[0].version == spec.version and rollout.is_old(spec, r.replica)]
     others = [r for r in in_turn if r not in updates]
     # One that comes in place of another of its version takes a turn, whatever keeps it out of the rotation.
     rows = seen.rows
@@ -108,9 +104,7 @@ def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyon
     return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)], *recommended]
 
 
-def _at_once(
-    spec: ServiceSpec, seen: Observation, now: datetime
-) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
+def _at_once(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Where no client is to meet both versions for long: all old ones go, or all new ones."""
     if not rollout.changes_at_once(spec):
         return
@@ -119,20 +113,21 @@ def _at_once(
     new = [r for r in rows.replicas.values() if r.is_counted and r.version == spec.version]
     if rollout.may_change(spec, rows, now):
         for replica in old:
-            yield from _away(replica, rollout.deployed(spec.version), seen)
+            if going := _away(replica, now, rollout.deployed(spec.version), seen):
+                yield going
     elif not any(r.serves for r in old):
         return
     elif rollout.has_failed(spec, rows):
         # Where nothing earlier can be launched, the same would come in their place.
         if rollout.proven(spec, rows) != spec.version:
-            yield from _take_back(spec, seen, old, new)
+            yield from _take_back(spec, seen, now, old, new)
     elif any(_is_ill(r, now) for r in new) or rollout.is_refused_for_good(spec, rows, now):
-        yield GiveUp(spec.version)
+        yield steps.give_up(spec.version)
 
 
 def _take_back(
-    spec: ServiceSpec, seen: Observation, old: Sequence[Replica], new: Sequence[Replica]
-) -> Iterator[Drain | End | Replace | GoWithout]:
+    spec: ServiceSpec, seen: Observation, now: datetime, old: Sequence[Replica], new: Sequence[Replica]
+) -> Iterator[Step]:
     """The new ones go, but for those that are needed: in place of one that doesn't answer, or of many."""
     kept = {r.replaced_by for r in old if not r.serves}
     superseding = {r.replaced_by for r in old}
@@ -140,23 +135,31 @@ def _take_back(
     for replica in new:
         if replica.id in kept or (replica.serves and not is_enough):
             continue
-        going = list(_away(replica, GIVEN_UP, seen))
-        yield from going
-        if going and replica.id not in superseding and not replica.is_fallback:
+        going = _away(replica, now, GIVEN_UP, seen)
+        if going is None:
+            continue
+        if replica.id not in superseding and not replica.is_fallback:
             # What it replaced was lost meanwhile.
-            yield Replace(replica, GIVEN_UP, rollout.proven(spec, seen.rows, replica))
-        elif going and replica.instance_id is not None:
-            yield GoWithout(replica)
+            version = rollout.proven(spec, seen.rows, replica)
+            yield going.then(steps.replace(going.row, now, GIVEN_UP, version))
+        elif replica.instance_id is not None:
+            yield _without(going)
+        else:
+            yield going
 
 
-def _away(replica: Replica, reason: str, seen: Observation) -> Iterator[Drain | End]:
+def _away(replica: Replica, now: datetime, reason: str, seen: Observation) -> Step | None:
     """One that has no instance ends; one that is just being launched goes once it has been."""
     if replica.id not in seen.read.replicas:
-        return
+        return None
     if replica.state is not ReplicaState.REQUESTED:
-        yield Drain(replica, reason)
-    elif replica.launch_id not in seen.rows.intents:
-        yield End(replica, reason)
+        return steps.drain(replica, now, reason)
+    return None if replica.launch_id in seen.rows.intents else steps.end(replica, now, reason)
+
+
+def _without(going: Step) -> Step:
+    """What goes, and gets no replacement."""
+    return going.then(steps.go_without(going.row))
 
 
 RECOMMENDED = "rebalance recommendation"
@@ -210,7 +213,7 @@ def _is_settled(spec: ServiceSpec, successor: Replica, replica: Replica, now: da
     return successor.version == replica.version or rollout.baked_at(spec, successor) <= now
 
 
-def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Replace | None:
+def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Step | None:
     """The replacement that it should get; None if it should stay."""
     if replica.state is not ReplicaState.READY:
         return None
@@ -226,12 +229,12 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
     elif what := seen.announced.get(host(replica.instance_id or "")):
         reason = f"{ANNOUNCED} {what}"
     elif rollout.is_next(spec, seen.rows, replica, now):
-        return Replace(replica, rollout.deployed(spec.version), spec.version)
+        return steps.replace(replica, now, rollout.deployed(spec.version), spec.version)
     else:
         return None
-    return Replace(replica, reason, rollout.proven(spec, seen.rows, replica))
+    return steps.replace(replica, now, reason, rollout.proven(spec, seen.rows, replica))
 
 
-def _urgency(replacement: Replace) -> tuple[bool, datetime]:
+def _urgency(replacement: Step) -> tuple[bool, datetime]:
     """What doesn't answer first, then the oldest."""
     return replacement.replica.serves, replacement.replica.since

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from spotrelay.core.answers import Answers
 from spotrelay.core.replica import Replica
-from spotrelay.serving.actions import NoteTrouble
+from spotrelay.serving import steps
+from spotrelay.serving.steps import Step
 
 
-def told(starting: Iterable[Replica], answers: Answers, now: datetime) -> list[NoteTrouble]:
+def told(starting: Iterable[Replica], answers: Answers) -> list[Step]:
     """Note what has changed of that. Who says nothing is as it was: a server that ended is started again."""
     noted = (
-        NoteTrouble(r, answers.trouble.get(r.instance_id or ""))
+        steps.note_trouble(r, answers.trouble.get(r.instance_id or ""))
         for r in starting
         if r.instance_id in answers.trouble or r.instance_id in answers.answering
     )
-    return [note for note in noted if note.after(note.replica, now) != note.replica]
+    return [note for note in noted if note.after != note.before]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
 from spotrelay.cli.app import app
-from spotrelay.core.desired import Desired, ScaleRequest, Source
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.core.rows import Desired, ScaleRequest, Source
 from spotrelay.core.scaling import Scaling
 from spotrelay.operate.words import asked_in_words
 from tests.contract.conftest import TABLE, make_table

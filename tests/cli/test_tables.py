@@ -23,7 +23,7 @@ from spotrelay.operate.curves import curves
 from spotrelay.operate.history import history as told
 from spotrelay.operate.status import status as judged
 from spotrelay.operate.words import loss_cells, replica_cells
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED
 from tests.operate.replicas import START, replica
 from tests.operate.test_status import NOW, on, seen
 

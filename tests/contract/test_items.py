@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.aws import items, pool_memory
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import (
     CapacityPool,
     Cause,
@@ -25,7 +24,7 @@ from spotrelay.core.pools import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, LaunchIntent, Removal, Rows
+from spotrelay.core.rows import Backoff, LaunchIntent, Removal, Rows, ScaleRequest, Source
 from spotrelay.core.timing import seconds
 from tests.contract.rows import NOW, row
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.loads import KEPT_S, CloudWatchLoads
-from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.ports import Denied, Throttled
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest
 from spotrelay.core.scaling import Load, MetricTarget, Needed, OngoingTarget, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds

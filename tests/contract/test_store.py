@@ -10,7 +10,6 @@ import pytest
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.answers import BusyEvidence
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import Alarm
@@ -29,7 +28,18 @@ from spotrelay.core.pools import (
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
+from spotrelay.core.rows import (
+    Backoff,
+    Changes,
+    LaunchIntent,
+    LaunchWindow,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Told,
+)
 from spotrelay.core.scaling import MetricTarget, OngoingTotal, Scaling, Schedule
 from spotrelay.core.spec import (
     LaunchTemplate,

@@ -15,7 +15,6 @@ from moto import mock_aws
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import Alarm
@@ -23,7 +22,7 @@ from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, ScaleRequest, Source
 from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryStore

@@ -14,7 +14,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
 from spotrelay.operate.watch import Watch
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED
 
 ALL_STORIES = sorted((story for told in STORIES.values() for story in told), key=lambda story: story.key)
 

@@ -77,7 +77,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "requests-never-end",
-        "core.desired",
+        "core.rows",
         "if request is not None and request.counts(now):",
         "if request is not None:",
         "an operator's number counts on when its time is over",
@@ -99,7 +99,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "base-beyond-the-replicas",
-        "core.desired",
+        "core.rows",
         "base = min(spec.base_on_demand, self.replicas)",
         "base = spec.base_on_demand",
         "more replicas are always on-demand than are desired",
@@ -229,17 +229,17 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "successor-not-on-record",
-        "serving.projection",
-        old="row, created = row.but(replaced_by=successor.id), (successor,)",
-        new="created = (successor,)",
+        "serving.changes",
+        old="        row = row.but(replaced_by=creates[0].id)\n",
+        new="        pass\n",
         wrong="nobody knows that a replica is replaced already",
         is_quick=True,
     ),
     HandMade(
         "replacement-always-on-spot",
-        "serving.projection",
-        old="purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND",
-        new="purchase_option=PurchaseOption.SPOT",
+        "serving.steps",
+        old="        purchase_option=row.purchase_option,\n        replaces=row.id,\n",
+        new="        purchase_option=PurchaseOption.SPOT,\n        replaces=row.id,\n",
         wrong="the on-demand base shrinks with each of its losses",
     ),
     HandMade(
@@ -311,7 +311,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "adopted-is-an-orphan",
         "serving.reconcile",
-        old="    taken = {a.instance.id for a in adopted.values()}\n",
+        old="    taken = {instance.id for instance in adopted.values()}\n",
         new="    taken: set[str] = set()\n",
         wrong="an instance is adopted and taken in by the same tick",
     ),
@@ -404,14 +404,14 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "what-starts-is-thrown-away",
-        "serving.rotation",
+        "serving.interruption",
         old="    return replica.state in _MAY_SERVE\n",
         new="    return replica.state is ReplicaState.READY\n",
         wrong="a replica that is warned while it starts leaves, though nobody else serves",
     ),
     HandMade(
         "what-has-left-is-left",
-        "serving.rotation",
+        "serving.interruption",
         old="    return {r.id for r in back[: spec.replicas]}\n",
         new="    return set()\n",
         wrong="nothing comes back, though nobody serves",
@@ -464,7 +464,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "all-leave-at-once",
-        "serving.rotation",
+        "serving.interruption",
         old="    if spec.on_warning is OnWarning.LEAVE or staying >= enough(spec):\n",
         new="    if True:\n",
         wrong="a warned replica leaves though nobody else serves",
@@ -488,8 +488,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "what-is-gone-never-ends",
         "serving.reconcile",
-        old="    if instance.state is InstanceState.TERMINATED:\n        yield End(",
-        new="    if False:\n        yield End(",
+        old="    if instance.state is InstanceState.TERMINATED:\n        yield steps.end(",
+        new="    if False:\n        yield steps.end(",
         wrong="the rows of what drained and ended never end",
     ),
     HandMade(
@@ -551,7 +551,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "an-ill-version-is-tried-again",
         "serving.supersede",
-        old="for id_ in given_up):\n        yield GiveUp(spec.version)\n",
+        old="for id_ in given_up):\n        yield steps.give_up(spec.version)\n",
         new="for id_ in given_up):\n        pass\n",
         wrong="a version that turns ill is launched and given up for ever, each time by another replica",
     ),
@@ -571,15 +571,15 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "only-the-first-step-is-written",
-        "serving.projection",
-        old="        row = action.after(row, now)\n",
-        new="        row = action.after(row, now) if action is actions[0] else row\n",
+        "serving.steps",
+        old="getattr(following, one) or getattr(self, one)",
+        new="getattr(self, one) or getattr(following, one)",
         wrong="a replica that gets ready and is one too many serves on, and no next stage knows",
     ),
     HandMade(
         "moves-leave-no-note",
-        "serving.projection",
-        old="row.but(move_tried_at=now) if action.is_move else row",
+        "serving.steps",
+        old="row.but(move_tried_at=now) if is_move else row",
         new="row",
         wrong="a move that EC2 refused is tried again by every tick",
     ),
@@ -599,7 +599,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "lost-moves-are-replaced",
-        "serving.replacement",
+        "serving.interruption",
         old="is_moving = lost.moves_in(rows)",
         new="is_moving = False",
         wrong="a move whose new instance is warned gets another, for any price, and one replica too many",
@@ -732,7 +732,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "what-a-person-ends-vouches-for-the-next-tick",
-        "serving.rotation",
+        "serving.interruption",
         "if r.state is ReplicaState.DRAINING or r.id in ended}",
         "if r.state is ReplicaState.DRAINING}",
         "nobody comes back in the tick that ends the last one that serves",

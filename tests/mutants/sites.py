@@ -25,7 +25,7 @@ def modules() -> list[str]:
     """The modules of the decision core: whatever decides, and what carries it out in order."""
     rooms = ("control", "events", "placement", "serving")
     paths = [path for room in rooms for path in sorted((PACKAGE / room).glob("*.py"))]
-    found = ["spotrelay.core.desired", "spotrelay.core.timing", "spotrelay.events"]
+    found = ["spotrelay.core.rows", "spotrelay.core.timing", "spotrelay.events"]
     found += [f"spotrelay.{path.parent.name}.{path.stem}" for path in paths if path.stem != "__init__"]
     return [module for module in found if module != "spotrelay.placement.surveying"]
 

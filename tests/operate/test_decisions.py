@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from spotrelay.core.mending import FindingKind
 from spotrelay.operate.decisions import ACTIONS, SENTENCES, sentence
-from spotrelay.serving import actions
+from spotrelay.serving import steps
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,14 +55,10 @@ def test_each_record_of_a_service_names_it() -> None:
     assert nameless <= NO_SERVICE
 
 
-def test_each_action_has_its_words() -> None:
-    """What is done to a replica is logged by the action's name."""
-    named = {
-        name
-        for name, kind in vars(actions).items()
-        if isinstance(kind, type) and kind.__module__ == actions.__name__ and not name.startswith("_")
-    }
-    assert named - {"HoldBack", "Action"} == set(ACTIONS)
+def test_each_step_has_its_words() -> None:
+    """What is done to a replica is logged by the step's name."""
+    source = Path(steps.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r'\bStep\(\s*"(\w+)"', source)) - {"HoldBack"} == set(ACTIONS)
 
 
 @pytest.mark.parametrize(

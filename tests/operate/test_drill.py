@@ -22,7 +22,7 @@ from spotrelay.operate import drill
 from spotrelay.operate.drill import Drill, Plan, RefusedError, plan, verdict
 from spotrelay.operate.losses import losses
 from spotrelay.operate.watch import Watch
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED
 from tests.examples import demo_spec
 from tests.operate.replicas import START, replica
 

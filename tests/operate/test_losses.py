@@ -14,8 +14,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from spotrelay.operate.losses import Loss, losses, outages
-from spotrelay.serving.actions import NEEDLESS, Drain
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import NEEDLESS, WARNED
 from tests.operate.replicas import POOL, START, replica
 from tests.unit.cases import NOW, a_replica, an_instance, decide
 
@@ -107,11 +106,11 @@ def test_the_controller_calls_it_so() -> None:
     """Of an instance that ended, and of one that isn't there, the controller's own reason says so."""
     ready = a_replica(1, ReplicaState.READY)
     dead = an_instance(1, InstanceState.TERMINATED)
-    (drain,) = (a for a in decide(ready, instances=(dead,)) if isinstance(a, Drain))
-    assert [loss.is_warned for loss in told(drain.after(ready, NOW))] == [False]
+    (drain,) = (a for a in decide(ready, instances=(dead,)) if a.name == "Drain")
+    assert [loss.is_warned for loss in told(drain.row)] == [False]
     starting = a_replica(1, ReplicaState.STARTING, missing_since=NOW - seconds(60))
-    (drain,) = (a for a in decide(starting) if isinstance(a, Drain))
-    assert [loss.is_warned for loss in told(drain.after(starting, NOW))] == [False]
+    (drain,) = (a for a in decide(starting) if a.name == "Drain")
+    assert [loss.is_warned for loss in told(drain.row)] == [False]
 
 
 def test_a_warning_that_comes_after_the_end() -> None:

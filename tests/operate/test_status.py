@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from spotrelay.cli.status import footer
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import (
     CapacityPool,
     Cause,
@@ -25,7 +24,7 @@ from spotrelay.core.pools import (
 )
 from spotrelay.core.replica import TRIAL, Replica, ReplicaState
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff, Rows
+from spotrelay.core.rows import Backoff, Rows, ScaleRequest, Source
 from spotrelay.core.scaling import Scaling, Schedule
 from spotrelay.core.timing import seconds
 from spotrelay.operate import start_failures

@@ -123,7 +123,7 @@ def test_schedules_alone_begin_with_the_fixed_number(service: Loader) -> None:
 
 
 def test_the_base_is_a_part_of_the_most(service: Loader) -> None:
-    """Fewer replicas than it limit it, see `core.desired`."""
+    """Fewer replicas than it limit it, see `core.rows`."""
     assert service(file(POLICY, base_on_demand=5)).base_on_demand == 5
     with pytest.raises(InvalidServiceFileError, match="from 0 to replicas, 5, got 6"):
         service(file(POLICY, base_on_demand=6))

@@ -23,7 +23,8 @@ from spotrelay.control.performing import Outcome, Performer
 from spotrelay.control.probing import Probing
 from spotrelay.control.reporting import Reporting
 from spotrelay.control.ticks import Ticks
-from spotrelay.core import desired, timing
+from spotrelay.core import rows as core_rows
+from spotrelay.core import timing
 from spotrelay.core.answers import Answers, BusyEvidence, Work
 from spotrelay.core.held import Held, Override
 from spotrelay.core.incidents import AlarmState, Incidents
@@ -58,34 +59,20 @@ from spotrelay.serving import (
     moves,
     news,
     observation,
-    projection,
     reconcile,
     replacement,
     rollout,
-    rotation,
     scaling,
     silence,
     standby,
+    steps,
     strength,
     supersede,
-)
-from spotrelay.serving.actions import (
-    Action,
-    CloseIntent,
-    Drain,
-    HoldBack,
-    NoteSilence,
-    Replace,
-    Request,
-    Resume,
-    StandBy,
-    Start,
-    StopInstance,
-    Terminate,
 )
 from spotrelay.serving.holding import Holding
 from spotrelay.serving.observation import Observation
 from spotrelay.serving.reconcile import Stage
+from spotrelay.serving.steps import HoldBack, Step
 
 
 @dataclass(frozen=True)
@@ -112,9 +99,9 @@ class Mistake:
 MISTAKES: list[Mistake] = []
 
 
-def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: datetime) -> Iterator[Action]:
+def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: datetime) -> Iterator[Step]:
     if replica.instance_id and replica.instance_id not in seen.instances and replica.state.is_active:
-        yield Drain(replica, "instance gone")
+        yield steps.drain(replica, now, "instance gone")
     else:
         yield from _for_replica(spec, replica, seen, now)
 
@@ -178,33 +165,34 @@ _warned = SimFleet.warned
 _launch = SimFleet.launch
 _signals = Intake.signals
 _missing = strength._missing
-_requested = projection._requested
 _is_due = observation.is_due
 _cooldown = cooldowns._cooldown
 _reconcile = Ticks._reconcile
 _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
-_replacement = projection._replacement
-_of_replica = projection._of_replica
 _drop = strength._drop
 _least_missed = strength._least_missed
-_derive = desired.derive
+_derive = core_rows.derive
 _read = Controller._read
 _decide_load = scaling.decide
-_applied_to = desired.Desired.applied_to
+_applied_to = core_rows.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
 _as_it_should_be = standby._as_it_should_be
-_stand_by_after = StandBy.after
+_stand_by = steps.stand_by
+_resume = steps.resume
+_replace = steps.replace
+_request = steps.request
+_joined = changes._joined
 _unowned = reconcile.unowned
 _lapsed = holding.lapsed
 _record = holding.Holding.record
 _decided = control_ticks._decided
 _to_launch = rollout.to_launch
 _proven = rollout.proven
-_version = replacement._version
+_version = interruption._version
 _denied_launch = launching._denied
-_last_there = rotation.last_there
+_last_there = interruption.last_there
 _surplus = strength._surplus
 _unclear = strength._unclear
 _incidents_after = incidents.after
@@ -249,7 +237,7 @@ def no_launch_intent(self: Performer, outcome: Any, change: Changes) -> bool:
 def deregisters_first(self: Performer, decision: Any) -> Any:
     """Targets are deregistered before the row is written."""
     if decision.spec:
-        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out], {})
+        self._deregister(decision.spec, [a.takes_out for a in decision.steps if a.takes_out], {})
     return _perform(self, decision)
 
 
@@ -263,19 +251,19 @@ def most_targets_stay_registered(
         self._ports.router.deregister(spec, drained, ports)
 
 
-@mistake(rotation, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
+@mistake(interruption, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
 def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
     """A warned replica leaves at once, even if no other serves."""
     return True
 
 
-@mistake(rotation, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
+@mistake(interruption, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
 def warned_replicas_never_leave(*args: Any, **kwargs: Any) -> bool:
     """A warned replica serves until EC2 ends it."""
     return False
 
 
-@mistake(rotation, "enough", Rule.WARNED_SERVES_WHILE_NEEDED)
+@mistake(interruption, "enough", Rule.WARNED_SERVES_WHILE_NEEDED)
 def one_other_is_enough(spec: ServiceSpec) -> int:
     """A large service goes down to one replica."""
     return 1
@@ -317,9 +305,9 @@ def an_empty_answer_is_believed(*args: Any) -> str:
 
 
 @mistake(missing, "once_certain", Rule.NOT_BEFORE_TIMEOUT)
-def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[Action]:
+def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[Step]:
     """A replica that one answer lacks is lost."""
-    yield missing._gone(replica)
+    yield missing._gone(replica, now)
 
 
 @mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT, since=55, replicas=1)
@@ -329,24 +317,24 @@ def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation)
     return "and it answers its checks" if is_healthy else ""
 
 
-@mistake(rotation, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
+@mistake(interruption, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
 def only_rows_say_who_serves(replica: Replica) -> bool:
     """What is healthy leaves at its warning, if its row says that it starts."""
     return replica.state is ReplicaState.READY
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK, since=18)
+@mistake(interruption, "coming_back", Rule.COMES_BACK, since=18)
 def what_has_left_is_left(*args: Any) -> set[int]:
     """Nothing comes back, though nobody serves."""
     return set()
 
 
-@mistake(rotation, "coming_back", Rule.COMES_BACK, since=21)
+@mistake(interruption, "coming_back", Rule.COMES_BACK, since=21)
 def everything_comes_back(
     spec: ServiceSpec, seen: Observation, now: datetime, _: Collection[int]
 ) -> set[int]:
     """What has left comes back, though others serve."""
-    return {r.id for r in seen.rows.replicas.values() if rotation._has_left(r, seen)}
+    return {r.id for r in seen.rows.replicas.values() if interruption._has_left(r, seen)}
 
 
 @mistake(Controller, "_asked", Rule.SOMEBODY_ANSWERS, since=495, replicas=1)
@@ -392,19 +380,25 @@ def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
 
 
 @mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT, since=121)
-def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
+def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Step]:
     """Drained instances are terminated, even if EC2 is taking them back."""
     if instance.state.is_alive:
-        yield Terminate(replica, instance.id, why)
+        yield steps.terminate(replica, instance.id, why)
 
 
 also(Replica, "is_warned")(property(lambda _: False))
 
 
 @mistake(interruption, "_for_draining", Rule.NEVER_ABOVE_SURGE, since=74)
-def replaces_for_each_warning(replica: Replica, told: Any, *_: Any) -> Action | None:
+def replaces_for_each_warning(
+    replica: Replica, told: Any, spec: Any, staying: int, now: datetime
+) -> Step | None:
     """A duplicate counts as another loss."""
-    return Request(1, "warned again", PurchaseOption.SPOT, replica.version) if told.warned_at else None
+    return (
+        steps.request(now, 1, "warned again", PurchaseOption.SPOT, replica.version)
+        if told.warned_at
+        else None
+    )
 
 
 @mistake(reconcile, "_adoptions", Rule.ADOPTED_BEFORE_INTENT_CLOSES, since=10)
@@ -414,7 +408,7 @@ def no_adoption(*args: Any) -> dict[int, Any]:
 
 
 @mistake(reconcile, "_for_unowned", Rule.NO_INSTANCE_WITHOUT_ROW, since=19)
-def no_end_for_orphans(*args: Any) -> list[Action]:
+def no_end_for_orphans(*args: Any) -> list[Step]:
     """Our instances without a row run on."""
     return []
 
@@ -474,7 +468,7 @@ def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
     Rule.FALLBACKS_MATCH_NEED,
     Rule.LAUNCHED_WHEN_DUE,
 )
-def missing_replicas_are_not_counted(*args: Any) -> list[Action]:
+def missing_replicas_are_not_counted(*args: Any) -> list[Step]:
     """Losses are replaced, but missing replicas aren't counted."""
     return []
 
@@ -489,7 +483,7 @@ def all_warned_instances_are_terminated(self: Any, *args: Any, **kwargs: Any) ->
 
 
 @broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE, since=6)
-def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
+def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Step]:
     """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
 
@@ -507,16 +501,14 @@ def silence_is_never_enough(*args: Any) -> bool:
 
 
 @mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, Rule.BUSY_STAYS, since=31)
-def who_is_silent_once_stays_so(
-    spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime
-) -> list[NoteSilence]:
+def who_is_silent_once_stays_so(spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime) -> list[Step]:
     """That a replica answers its probe again is noted nowhere, and silence anew each time."""
     silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answers.answering]
-    return [NoteSilence(replica, now) for replica in silent]
+    return [steps.note_silence(replica, now) for replica in silent]
 
 
 @broken_stage(silence.take_out, Rule.REFUSING_LEAVES, since=92)
-def who_refuses_stays(*args: Any) -> Iterator[Action]:
+def who_refuses_stays(*args: Any) -> Iterator[Step]:
     """A replica that refuses every request keeps the most of them until its successor serves."""
     return iter(())
 
@@ -548,11 +540,11 @@ def who_finishes_nothing_is_busy(busy: BusyEvidence, replica: Replica, work: Wor
 
 
 @broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED, since=218)
-def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     """Of the replicas that EC2 recommends to leave only one at a time is replaced."""
     is_busy = any(r.superseded_in(seen.rows) for r in seen.rows.replicas.values())
     for action in supersede.decide(spec, seen, now):
-        if isinstance(action, Replace) and action.reason == supersede.RECOMMENDED:
+        if action.name == "Replace" and action.reason == supersede.RECOMMENDED:
             if is_busy:
                 continue
             is_busy = True
@@ -590,18 +582,15 @@ def launch_rate_is_not_limited(self: Any, wanted: int) -> int:
     Rule.ADOPTED_BEFORE_INTENT_CLOSES,
     Rule.NO_INSTANCE_WITHOUT_ROW,
 )
-def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Action]:
+def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Step]:
     """A launch that isn't recorded by the next tick counts as failed."""
-    return [CloseIntent(intent) for intent in seen.rows.intents]
+    return [steps.close_intent(intent) for intent in seen.rows.intents]
 
 
-@mistake(projection, "_of_replica", Rule.ONLY_PORT_ERRORS)
-def a_row_is_written_twice(
-    spec: Any, rows: Rows, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
-) -> Iterator[projection.Delta]:
-    """Each action of a replica writes its row by itself."""
-    for action in actions:
-        yield from _of_replica(spec, rows, row, [action], ids, now)
+@mistake(changes, "_joined", Rule.ONLY_PORT_ERRORS)
+def a_row_is_written_twice(decided: Iterable[Step]) -> list[Step]:
+    """Each step of a replica writes its row by itself."""
+    return list(decided)
 
 
 @mistake(Reporting, "to_mend", Rule.METRICS_EXACT)
@@ -615,7 +604,7 @@ def malformed_messages_vanish(self: Intake, *args: Any) -> None:
 
 
 @mistake(reconcile, "_for_draining", Rule.NO_INSTANCE_WITHOUT_ROW, Rule.SETTLES, Rule.TICK_COMPLETE)
-def drained_instances_are_left_running(*args: Any) -> list[Action]:
+def drained_instances_are_left_running(*args: Any) -> list[Step]:
     """Drained instances aren't terminated."""
     return []
 
@@ -644,22 +633,25 @@ def fallbacks_for_every_unready_replica(spec: Any, regular: Any, there: int, see
     return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_fallback)
 
 
-@mistake(replacement, "_is_missed", Rule.ONE_FALLBACK_PER_REPLICA, since=428)
+@mistake(interruption, "is_missed", Rule.ONE_FALLBACK_PER_REPLICA, since=428)
 def fallbacks_are_replaced(replica: Replica, rows: Rows) -> bool:
     """A fallback that goes is replaced like a regular replica."""
     return not (replica.is_warned or replica.superseded_in(rows))
 
 
-@mistake(projection, "_requested", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES, since=28)
-def fallbacks_are_taken_for_regular_ones(*args: Any) -> Replica:
+also(replacement, "is_missed")(fallbacks_are_replaced)
+
+
+@mistake(steps, "request", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES, since=28)
+def fallbacks_are_taken_for_regular_ones(*args: Any, is_fallback: bool = False, **kwargs: Any) -> Step:
     """Their rows don't say that they are fallbacks."""
-    return replace(_requested(*args), is_fallback=False)
+    return _request(*args, **kwargs)
 
 
-@mistake(projection, "packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS, since=10)
+@mistake(changes, "_packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS, since=10)
 def one_launch_for_both_purchase_options(*args: Any) -> list[list[Any]]:
     """On-demand and Spot replicas share a launch."""
-    all_ = list(projection.deltas(*args))
+    all_ = list(changes.written(*args))
     return [all_[start : start + 8] for start in range(0, len(all_), 8)]
 
 
@@ -691,22 +683,22 @@ def durations_are_in_seconds(
     _count(self, metric, value / 1000 if metric.value.endswith("Ms") else value, service=service)
 
 
-def _losing(wrong: Callable[[Drain], bool]) -> None:
+def _losing(wrong: Callable[..., bool]) -> None:
     """A mistake: another idea of what a loss is."""
-    patched = ((Drain, "loses", property(wrong)),)
+    patched = ((steps, "_is_lost", wrong),)
     MISTAKES.append(Mistake(wrong.__name__, frozenset({Rule.METRICS_EXACT}), patched))
 
 
 @_losing
-def only_warned_losses_count(drain: Drain) -> bool:
+def only_warned_losses_count(row: Replica, warned_at: datetime | None, *, is_gone: bool) -> bool:
     """What ends or vanishes without a warning is no loss."""
-    return drain.warned_at is not None and not drain.replica.is_warned
+    return warned_at is not None and not row.is_warned
 
 
 @_losing
-def every_drain_is_a_loss(drain: Drain) -> bool:
+def every_drain_is_a_loss(row: Replica, warned_at: datetime | None, *, is_gone: bool) -> bool:
     """What we end ourselves counts as lost."""
-    return drain.replica.lost_at is None
+    return row.lost_at is None
 
 
 def _uncounted(lost: Metric) -> None:
@@ -883,10 +875,10 @@ def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
 @mistake(scaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
 def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     """Where the number on record is lost, the file's number counts, however many serve."""
-    return desired.ScaleRequest(spec.replicas - 3, None)
+    return core_rows.ScaleRequest(spec.replicas - 3, None)
 
 
-@mistake(desired.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
+@mistake(core_rows.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
 def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
     """The service file's replicas beyond the number are ignored."""
     return _applied_to(self, replace(spec, overprovision=0))
@@ -925,10 +917,12 @@ def one_is_launched_at_a_time(self: SimFleet, request: LaunchRequest) -> LaunchR
     return _launch(self, replace(request, count=1))
 
 
-@mistake(projection, "_replacement", Rule.LAUNCH_MATCHES_ROWS)
-def replacements_are_bought_on_demand(*args: Any) -> Replica:
+@mistake(steps, "replace", Rule.LAUNCH_MATCHES_ROWS)
+def replacements_are_bought_on_demand(*args: Any, **kwargs: Any) -> Step:
     """A Spot replica is replaced on-demand."""
-    return replace(_replacement(*args), purchase_option=PurchaseOption.ON_DEMAND)
+    step = _replace(*args, **kwargs)
+    bought = (replace(row, purchase_option=PurchaseOption.ON_DEMAND) for row in step.creates)
+    return replace(step, creates=tuple(bought))
 
 
 @mistake(placement, "in_words", Rule.LAUNCH_RESULT_RECORDED)
@@ -986,12 +980,12 @@ def a_launch_ends_no_cooldown(*args: Any) -> list[Scope]:
 
 
 @mistake(strength, "_drop", Rule.ROWS_MATCH_OBSERVATION)
-def reasons_are_wrong(replica: Replica, reason: str, seen: Any) -> Iterator[Action]:
+def reasons_are_wrong(replica: Replica, now: datetime, reason: str, seen: Any) -> Iterator[Step]:
     """The reason in a row is wrong."""
-    return _drop(replica, "Spot is back", seen)
+    return _drop(replica, now, "Spot is back", seen)
 
 
-@mistake(rotation, "finishes_within_s", Rule.NOT_BEFORE_TIMEOUT)
+@mistake(interruption, "finishes_within_s", Rule.NOT_BEFORE_TIMEOUT)
 def all_leave_in_a_hurry(spec: ServiceSpec, replica: Replica) -> float:
     """A replica that nobody takes away gets no more time for its requests than a warned one."""
     return spec.drain_s
@@ -1004,7 +998,7 @@ def no_time_to_start(*args: Any) -> bool:
 
 
 @mistake(reconcile, "_for_ready", Rule.TICK_COMPLETE)
-def health_is_never_noted(*args: Any) -> list[Action]:
+def health_is_never_noted(*args: Any) -> list[Step]:
     """A ready replica's health is never recorded."""
     return []
 
@@ -1012,7 +1006,7 @@ def health_is_never_noted(*args: Any) -> list[Action]:
 @mistake(reconcile, "_for_ready", Rule.ROWS_MATCH_OBSERVATION, since=20)
 def what_is_unknown_counts_as_unhealthy(
     replica: Replica, health: Any, seen: Observation, now: datetime
-) -> Iterator[Action]:
+) -> Iterator[Step]:
     """A load balancer that doesn't know a target's health is taken to say that it doesn't answer."""
     known = TargetState.UNHEALTHY if health is TargetState.UNAVAILABLE else health
     yield from _for_ready(replica, known, seen, now)
@@ -1021,10 +1015,10 @@ def what_is_unknown_counts_as_unhealthy(
 @mistake(reconcile, "_for_ready", Rule.LONE_FALLBACK_STAYS, since=747)
 def the_lone_fallback_is_drained(
     replica: Replica, health: Any, seen: Observation, now: datetime
-) -> Iterator[Action]:
+) -> Iterator[Step]:
     """An unhealthy fallback goes after three minutes, though nobody else answers."""
     if strength.is_given_up(replica, now) and health is TargetState.UNHEALTHY:
-        yield Drain(replica, "unhealthy for 180 s")
+        yield steps.drain(replica, now, "unhealthy for 180 s")
     else:
         yield from _for_ready(replica, health, seen, now)
 
@@ -1042,7 +1036,7 @@ def what_runs_enters_unasked(
 ) -> None:
     """A replica is registered when its instance runs, long before anything listens there."""
     _enter(self, outcome, decision, spec, done, leaving, ports, won)
-    starting = [a.replica.instance_id for a in done if isinstance(a, Start) and not a.replica.stands_by]
+    starting = [a.replica.instance_id for a in done if a.name == "Start" and not a.replica.stands_by]
     if starting:
         self._ports.router.register(spec, [i for i in starting if i], ports)
 
@@ -1111,13 +1105,13 @@ def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-@mistake(desired, "in_effect", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
+@mistake(rollout, "as_desired", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
 def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
     """The service file's number counts, whatever an operator asks for."""
     return spec
 
 
-@mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
+@mistake(core_rows, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
 def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     """An operator's number counts on when its time is over."""
     return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
@@ -1130,7 +1124,7 @@ def warnings_go_by_the_service_file(self: Controller, *args: Any) -> Rows:
 
 
 @mistake(standby, "bridge", Rule.STANDBY_RESUMED)
-def standbys_are_never_resumed(*args: Any, **kwargs: Any) -> list[Action]:
+def standbys_are_never_resumed(*args: Any, **kwargs: Any) -> list[Step]:
     """A missing replica is no reason to resume a standby."""
     return []
 
@@ -1141,14 +1135,18 @@ def a_standby_is_resumed_twice(*args: Any) -> bool:
     return False
 
 
-also(Resume, "after")(lambda _self, row, _now: row)
+@also(steps, "resume")
+def _its_row_goes_on(*args: Any) -> Step:
+    """The standby is there beside it."""
+    step = _resume(*args)
+    return replace(step, after=step.before)
 
 
 @mistake(standby, "_as_it_should_be", Rule.NOTHING_SERVING_STOPPED, since=22)
-def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> Iterator[Action]:
+def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> Iterator[Step]:
     """A standby's instance that runs is stopped, even if it was resumed and serves."""
     if replica.state is ReplicaState.READY:
-        yield StopInstance(replica)
+        yield steps.stop_instance(replica)
     yield from _as_it_should_be(replica, seen, now)
 
 
@@ -1159,10 +1157,11 @@ def stopped_instances_count_as_orphans(seen: Any, now: datetime) -> list[Any]:
     return [*_unowned(seen, now), *(i for i in seen.instances.values() if i.id in standbys)]
 
 
-@mistake(standby, "Request", Rule.STANDBYS_PREPARED_SINGLY, since=16)
-def two_standbys_are_prepared_at_once(count: int, *args: Any, **kwargs: Any) -> Request:
+@mistake(steps, "request", Rule.STANDBYS_PREPARED_SINGLY, since=16)
+def two_standbys_are_prepared_at_once(*args: Any, is_standby: bool = False, **kwargs: Any) -> Step:
     """Standbys are prepared in pairs."""
-    return Request(count + 1, *args, **kwargs)
+    step = _request(*args, is_standby=is_standby, **kwargs)
+    return replace(step, creates=step.creates * 2) if is_standby else step
 
 
 @mistake(standby, "_may_be_tried", Rule.STANDBY_TRIED, since=16)
@@ -1171,10 +1170,11 @@ def standbys_are_relied_on_at_once(*args: Any) -> bool:
     return False
 
 
-@mistake(StandBy, "after", Rule.SETTLES, since=16)
-def a_trial_is_forgotten(self: StandBy, row: Replica, now: datetime) -> Replica:
+@mistake(steps, "stand_by", Rule.SETTLES, since=16)
+def a_trial_is_forgotten(row: Replica, now: datetime) -> Step:
     """So it is repeated for ever."""
-    return replace(_stand_by_after(self, row, now), resume_s=row.resume_s)
+    step = _stand_by(row, now)
+    return replace(step, after=replace(step.row, resume_s=row.resume_s))
 
 
 @mistake(standby, "returns", Rule.STANDBY_KEPT, since=16)
@@ -1253,12 +1253,15 @@ def a_loss_tries_the_new_version(spec: ServiceSpec, _rows: Rows, _lost: Any = No
 
 
 @broken_stage(moves.decide, Rule.MOVES_SINGLY, since=26)
-def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """Beside the replica that moves goes another."""
     for move in moves.decide(spec, seen, now):
         others = (r for r in seen.rows.replicas.values() if r.id != move.replica.id)
         on_spot = [r for r in others if r.purchase_option is PurchaseOption.SPOT]
-        yield from (replace(move, replica=replica) for replica in (move.replica, *on_spot[:1]))
+        yield move
+        (new,) = move.creates
+        limits: Any = {"max_price": new.max_price, "min_score": new.min_score}
+        yield from (_replace(replica, now, move.reason, new.version, **limits) for replica in on_spot[:1])
 
 
 @mistake(moves, "_is_calm", Rule.MOVES_WHEN_CALM, since=17)
@@ -1268,11 +1271,11 @@ def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime
 
 
 @broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, since=448)
-def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """The old replica goes when the new one is launched, not when it is ready."""
     rising = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
     successors = [r for r in seen.rows.replicas.values() if r.state in rising and r.moves_in(seen.rows)]
-    yield from (Drain(seen.rows.replicas[r.replaces or 0], r.reason) for r in successors)
+    yield from (steps.drain(seen.rows.replicas[r.replaces or 0], now, r.reason) for r in successors)
     yield from moves.decide(spec, seen, now)
 
 
@@ -1289,12 +1292,12 @@ def moves_follow_each_other(*args: Any) -> bool:
 
 
 @broken_stage(moves.decide, Rule.MOVES_ONLY_SPOT, since=18)
-def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """Whatever moves to Spot, it saves."""
     if spec.rebalance_cost is not None and moves._is_calm(spec, seen, now):
         there = (r for r in seen.rows.replicas.values() if r.purchase_option is PurchaseOption.ON_DEMAND)
         for replica in [r for r in there if r.id in seen.read.replicas][:1]:
-            yield Replace(replica, "costs too much", replica.version, 1.0)
+            yield steps.replace(replica, now, "costs too much", replica.version, max_price=1.0)
 
 
 @mistake(moves, "worth", Rule.MOVES_PAY, since=26)
@@ -1304,18 +1307,20 @@ def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: flo
 
 
 @broken_stage(moves.decide, Rule.MOVES_SINGLY, since=47)
-def a_fallen_zone_is_left_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+def a_fallen_zone_is_left_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """All that is where the score has fallen moves together."""
     if spec.move_on_score and moves._is_calm(spec, seen, now):
         yield from moves._by_score(spec, seen, now)
 
 
 @broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, Rule.NEVER_BELOW_DESIRED, since=47)
-def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """The score is so low that the old replica needn't serve until the new one is ready."""
     replicas = seen.rows.replicas
     going = [r for r in replicas.values() if r.min_score is not None and r.moves_in(seen.rows)]
-    yield from (Drain(replicas[r.replaces or 0], r.reason) for r in going if r.instance_id and not r.serves)
+    yield from (
+        steps.drain(replicas[r.replaces or 0], now, r.reason) for r in going if r.instance_id and not r.serves
+    )
     yield from moves.decide(spec, seen, now)
 
 
@@ -1335,7 +1340,7 @@ def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) ->
 
 
 @broken_stage(moves.give_up, Rule.MOVES_END, since=977)
-def refused_moves_wait(*args: Any) -> list[Action]:
+def refused_moves_wait(*args: Any) -> list[Step]:
     """A move that EC2 refused is tried again and again."""
     return []
 
@@ -1364,7 +1369,7 @@ def an_override_outlives_its_matter(override: Override, before: Held, held: Sequ
 @mistake(control_ticks, "_decided", Rule.OVERRIDE_BOUND, since=200)
 def an_override_is_carried_out_among_others(
     spec: ServiceSpec | None, seen: Observation, now: datetime, ruling: Holding
-) -> Sequence[Action]:
+) -> Sequence[Step]:
     """More is held back than was shown: what was shown goes on all the same."""
     held = holding.overridable(_decided(spec, seen, now, Holding(ruling.before)))
     shown = {one.what for one in ruling.override.held} if ruling.override else set()
@@ -1442,10 +1447,11 @@ def a_version_that_served_is_launched_though_ec2_refuses_it(
     return _to_launch(spec, rows, replace(waiting, is_denied=False))
 
 
-@mistake(projection, "_replacement", Rule.LAUNCHED_AS_DEPLOYED, Rule.ROWS_MATCH_OBSERVATION)
-def it_is_forgotten_what_had_served(*args: Any, **kwargs: Any) -> Replica:
+@mistake(steps, "replace", Rule.LAUNCHED_AS_DEPLOYED, Rule.ROWS_MATCH_OBSERVATION)
+def it_is_forgotten_what_had_served(*args: Any, **kwargs: Any) -> Step:
     """Once all of a version are gone, what comes in their place tries the deployed one."""
-    return replace(_replacement(*args, **kwargs), is_proven=False)
+    step = _replace(*args, **kwargs)
+    return replace(step, creates=tuple(replace(row, is_proven=False) for row in step.creates))
 
 
 @mistake(launching, "_denied", Rule.LAUNCH_RESULT_RECORDED, since=93)
@@ -1464,16 +1470,16 @@ def what_was_taken_back_goes_on(*args: Any) -> bool:
 @mistake(rollout, "in_effect", Rule.ROLLED_BACK, since=47)
 def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     """The deployed version is launched, though an operator gave it up."""
-    return desired.in_effect(spec, rows.requests, now)
+    return core_rows.as_desired(spec, rows.requests, now)
 
 
-@mistake(replacement, "_version", Rule.ROLLED_BACK, since=2851)
+@mistake(interruption, "_version", Rule.ROLLED_BACK, since=2851)
 def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     """What is lost of the version that was given up is replaced with the same."""
     return _version(spec, replace(rows, rollback=None), lost)
 
 
-@mistake(rotation, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
+@mistake(interruption, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()
@@ -1495,7 +1501,7 @@ def what_ec2_does_not_show_stays(
     return _surplus(spec, regular, count, replace(seen, instances=shown))
 
 
-@mistake(rotation, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
+@mistake(interruption, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
 def nobody_serves_after_the_last_one(replicas: Collection[Replica]) -> list[Replica]:
     """What starts is beyond its drain deadline when the last one that serves goes, and goes with it."""
     return [r for r in _last_there(replicas) if r.serves] or _last_there(replicas)

@@ -12,10 +12,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent, Rows
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-from spotrelay.serving import reconcile
-from spotrelay.serving.actions import Action, Drain, GoWithout, Replace, ServeOn
+from spotrelay.serving import reconcile, steps
 from spotrelay.serving.observation import Observation
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving.steps import WARNED, Step
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)
@@ -86,31 +85,36 @@ def seen_of(
     )
 
 
-def decide(*replicas: Replica, wanted: int | None = None, **seen: Any) -> list[Action]:
+def decide(*replicas: Replica, wanted: int | None = None, **seen: Any) -> list[Step]:
     """The tick's decision at `NOW` on what it sees, see `seen_of`."""
     spec = demo_spec(replicas=len(replicas) if wanted is None else wanted)
     return reconcile.decide(spec, seen_of(*replicas, **seen), NOW)
 
 
-def told(loss: Drain | ServeOn, version: int = 1) -> list[Action]:
+def told(loss: Step, version: int = 1) -> list[Step]:
     """A loss that a signal tells of, with its replacement."""
-    return [loss, Replace(loss.replica, loss.reason, version)]
+    return [loss.then(steps.replace(loss.row, NOW, loss.reason, version))]
 
 
-def replacing(loss: Drain | ServeOn, version: int = 1) -> Replace:
+def replacing(loss: Step, version: int = 1) -> Step:
     """The replacement for a loss that a tick found, requested by a later stage."""
-    row = loss.after(loss.replica, NOW)
-    return Replace(row, WARNED if row.state.is_active else row.reason, version)
+    row = loss.row
+    return steps.replace(row, NOW, WARNED if row.state.is_active else row.reason, version)
 
 
-def without(loss: Drain | ServeOn) -> GoWithout:
+def without(loss: Step) -> Step:
     """The tick's word that as many as wanted are left."""
-    return GoWithout(loss.after(loss.replica, NOW))
+    return steps.go_without(loss.row)
 
 
-def losing(replica: Replica, reason: str, version: int = 1, **facts: Any) -> list[Action]:
+def needless(loss: Step) -> Step:
+    """What goes, and gets no replacement by the same decision."""
+    return loss.then(without(loss))
+
+
+def losing(replica: Replica, reason: str, version: int = 1, **facts: Any) -> list[Step]:
     """A replica drains, and its replacement is requested."""
-    drain = Drain(replica, reason, is_gone=reason.startswith("instance "), **facts)
+    drain = steps.drain(replica, NOW, reason, is_gone=reason.startswith("instance "), **facts)
     return [drain, replacing(drain, version)]
 
 

@@ -12,9 +12,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, strength
-from spotrelay.serving.actions import Action, Drain, End, Replace, Request
+from spotrelay.serving import changes, strength
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import Step
 from tests.examples import on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 
@@ -38,9 +38,9 @@ def look(
     return seen_of(*replicas, instances=instances, intents=intents)
 
 
-def decide(spec: ServiceSpec, seen: Observation, *decided: Action) -> list[Action]:
+def decide(spec: ServiceSpec, seen: Observation, *decided: Step) -> list[Step]:
     """What follows from it at `NOW`, after what was decided before."""
-    left = projection.after(spec, seen.rows, decided, NOW)
+    left = changes.after(spec, seen.rows, decided, NOW)
     return list(strength.decide(spec, seen.with_rows(left), NOW))
 
 
@@ -75,17 +75,17 @@ def is_early(replica: Replica) -> bool:
     return replica.retry_at is not None and replica.retry_at > NOW
 
 
-def fallbacks_requested(actions: Collection[Action]) -> int:
+def fallbacks_requested(actions: Collection[Step]) -> int:
     """How many fallbacks are asked for; each of them must be bought on-demand."""
-    requests = [a for a in actions if isinstance(a, Request) and a.is_fallback]
-    assert {r.purchase_option for r in requests} <= {ON_DEMAND}
-    return sum(r.count for r in requests)
+    requests = [a for a in actions if a.name == "Request" and a.creates[0].is_fallback]
+    assert {r.creates[0].purchase_option for r in requests} <= {ON_DEMAND}
+    return sum(len(r.creates) for r in requests)
 
 
-def dropped(actions: Collection[Action]) -> list[int]:
+def dropped(actions: Collection[Step]) -> list[int]:
     """The replicas given up without another one for them, in order."""
-    drains = [a for a in actions if isinstance(a, Drain | End)]
-    assert not any(isinstance(a, Replace) for a in actions)
+    drains = [a for a in actions if a.name in ("Drain", "End")]
+    assert not any(a.name == "Replace" for a in actions)
     return [a.replica.id for a in drains]
 
 

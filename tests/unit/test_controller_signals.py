@@ -18,8 +18,8 @@ from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
-from spotrelay.serving.actions import ComeBack
-from spotrelay.serving.rotation import WARNED
+from spotrelay.serving import steps
+from spotrelay.serving.steps import WARNED
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -81,7 +81,7 @@ def test_what_came_back_meanwhile_is_not_taken_out_once_more() -> None:
 
     def come_back(_: object) -> None:
         left = table(world).replicas[victim.id]
-        table(world).replicas[victim.id] = ComeBack(left).after(left, world.clock.now())
+        table(world).replicas[victim.id] = steps.come_back(left, world.clock.now()).row
 
     world.meddle("fleet.launch", come_back)
     world.router.calls.clear()
@@ -101,7 +101,7 @@ def test_what_has_left_is_looked_at_again_after_a_call_that_hung(is_back: bool) 
     def hang(*_: object) -> None:
         world.clock.advance(8)
         if is_back:
-            table(world).replicas[left.id] = ComeBack(row).after(row, world.clock.now())
+            table(world).replicas[left.id] = steps.come_back(row, world.clock.now()).row
         else:
             world.refuse("store.read", Unavailable("no answer"))
 

@@ -16,7 +16,8 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnWarning, ReadinessProbe
 from spotrelay.core.timing import seconds
-from spotrelay.serving.actions import Action, Resume, TakeOut
+from spotrelay.serving import steps
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -59,9 +60,9 @@ def test_what_is_resumed_on_its_way_back_is_not_taken_out() -> None:
     left = standby.to(ReplicaState.DRAINING, world.clock.now(), "Spot is back")
     world.store.commit(Changes("demo", update=(left,)))
     read = rows(world)
-    actions: list[Action] = [
-        TakeOut(instance_of(left)),
-        Resume(read.replicas[left.id], "a replica is missing"),
+    actions: list[Step] = [
+        steps.take_out(instance_of(left)),
+        steps.resume(read.replicas[left.id], world.clock.now(), "a replica is missing"),
     ]
     controller._performer.perform(Decision("demo", demo_spec(), read, actions))
     assert instance_of(left) in in_rotation(world)

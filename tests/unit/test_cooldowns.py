@@ -24,8 +24,8 @@ from spotrelay.core.pools import (
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.timing import seconds
 from spotrelay.placement import cooldowns
-from spotrelay.serving import changes
-from spotrelay.serving.actions import Action, Drain, NoteRebalance
+from spotrelay.serving import changes, steps
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW, a_replica
 
@@ -303,13 +303,13 @@ def test_only_spot_that_ec2_takes_back_cools_its_pool() -> None:
     warned = a_replica(1, ReplicaState.READY)
     ours = a_replica(2, ReplicaState.READY, offering=spot_pool("us-east-1b", "g6.xlarge"))
     bought = a_replica(3, ReplicaState.READY, offering=on_demand_pool("us-east-1a", "g6.xlarge"))
-    actions: list[Action] = [
-        Drain(warned, "interruption warning", warned_at=NOW, cool_pool=True),
-        Drain(ours, "more replicas than wanted"),
-        Drain(bought, "interruption warning", warned_at=NOW, cool_pool=True),
-        NoteRebalance(bought, NOW),
+    actions: list[Step] = [
+        steps.drain(warned, NOW, "interruption warning", warned_at=NOW, cool_pool=True),
+        steps.drain(ours, NOW, "more replicas than wanted"),
+        steps.drain(bought, NOW, "interruption warning", warned_at=NOW, cool_pool=True),
+        steps.note_rebalance(bought, NOW),
     ]
     assert changes.lessons(actions, PoolMemory(), NOW) == [loss(PoolMemory(), NOW)]
-    assert changes.lessons([NoteRebalance(warned, NOW)], PoolMemory(), NOW) == [
+    assert changes.lessons([steps.note_rebalance(warned, NOW)], PoolMemory(), NOW) == [
         recommendation(PoolMemory(), NOW)
     ]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core.desired import Desired, ScaleRequest, Source, derive, in_effect
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import UnreadableDocument
+from spotrelay.core.rows import Desired, ScaleRequest, Source, as_desired, derive
 from spotrelay.core.spec import OnWarning
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
@@ -45,7 +45,7 @@ def ask(world: Troubled, replicas: int, lasts_s: float = HOUR_S) -> None:
 def test_without_a_request_the_service_file_counts() -> None:
     """Its number has no end, and the document in effect is the deployed one."""
     assert derive(demo_spec(), {}, EPOCH) == Desired(3, Source.SERVICE_FILE, None)
-    assert in_effect(demo_spec(), {}, EPOCH) == demo_spec()
+    assert as_desired(demo_spec(), {}, EPOCH) == demo_spec()
 
 
 def test_a_request_counts_until_the_very_instant_of_its_end() -> None:

@@ -8,9 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest
 from spotrelay.core.scaling import LOAD_KNOWN_S, Load, MetricTarget, Needed, OngoingTarget, Scaling, Schedule
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH

@@ -17,8 +17,7 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
-from spotrelay.serving import mending, rotation
-from spotrelay.serving.actions import Drain
+from spotrelay.serving import interruption, mending, steps
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
@@ -70,12 +69,16 @@ def warned(number: int, ago_s: float, state: ReplicaState = ReplicaState.READY) 
 def late(*replicas: Replica, spared: frozenset[str] = frozenset()) -> list[FindingKind]:
     """What is told where the tick takes the first one out."""
     rows = Rows(replicas={r.id: r for r in replicas})
-    actions = [Drain(replicas[0], "interruption warning", warned_at=replicas[0].warned_at)]
-    return kinds(mending.late_leaves(SPEC, Observation(rows, {}, {}, spared=spared), actions, NOW))
+    first = replicas[0]
+    if first.state is ReplicaState.DRAINING:
+        left = steps.end(first, NOW, "interruption warning")
+    else:
+        left = steps.drain(first, NOW, "interruption warning", warned_at=first.warned_at)
+    return kinds(mending.late_leaves(SPEC, Observation(rows, {}, {}, spared=spared), [left], NOW))
 
 
-AT_DRAIN_S = (rotation.looks_due(SPEC, NOW)[0] - NOW).total_seconds()
-AT_LAST_S = (rotation.looks_due(SPEC, NOW)[1] - NOW).total_seconds()
+AT_DRAIN_S = (interruption.looks_due(SPEC, NOW)[0] - NOW).total_seconds()
+AT_LAST_S = (interruption.looks_due(SPEC, NOW)[1] - NOW).total_seconds()
 OTHER = a_replica(9, ReplicaState.READY)
 
 
@@ -115,7 +118,7 @@ def test_who_is_only_just_found_ready_is_not_late() -> None:
     rows = Rows(replicas={9: OTHER, 1: warned(1, AT_DRAIN_S + 60, ReplicaState.STARTING)})
     ready = warned(1, AT_DRAIN_S + 60)
     seen = Observation(rows).with_rows(Rows(replicas={9: OTHER, 1: ready}))
-    actions = [Drain(ready, "interruption warning", warned_at=ready.warned_at)]
+    actions = [steps.drain(ready, NOW, "interruption warning", warned_at=ready.warned_at)]
     assert list(mending.late_leaves(SPEC, seen, actions, NOW)) == []
 
 

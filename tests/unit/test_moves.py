@@ -20,8 +20,8 @@ from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement.launching import FALLBACK_DELAY_S
 from spotrelay.placement.plan import plan
-from spotrelay.serving import moves, projection, reconcile
-from spotrelay.serving.actions import NEEDLESS, Action, Drain, End, GoWithout, Launch, Replace, Request
+from spotrelay.serving import changes, moves, reconcile, steps
+from spotrelay.serving.steps import NEEDLESS, Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, counted, dry, reclaim, rows, serving, settle, warn
@@ -49,7 +49,7 @@ def decide(
     health: TargetState = TargetState.HEALTHY,
     backoff: Backoff | None = None,
     intents: Collection[LaunchIntent] = (),
-) -> list[Action]:
+) -> list[Step]:
     """What a tick decides about these replicas, three if none is named: their instances run."""
     fleet = replicas or (a_replica(1, READY), a_replica(2, READY), a_replica(3, READY))
     seen = seen_of(
@@ -63,9 +63,9 @@ def decide(
     return reconcile.decide(spec, seen, NOW)
 
 
-def moved(actions: Collection[Action]) -> list[int]:
+def moved(actions: Collection[Step]) -> list[int]:
     """The IDs of the replicas that are to move."""
-    return [a.replica.id for a in actions if isinstance(a, Replace) and a.max_price is not None]
+    return [a.replica.id for a in actions if a.name == "Replace" and a.creates[0].max_price is not None]
 
 
 def three(**facts: Any) -> tuple[Replica, Replica, Replica]:
@@ -79,7 +79,9 @@ def three(**facts: Any) -> tuple[Replica, Replica, Replica]:
 def test_one_moves_where_spot_is_cheaper_by_the_share() -> None:
     """The first of those equally dear; its replacement may cost 80 % of its own price."""
     assert decide() == [
-        Replace(a_replica(1, READY), "costs 1 USD an hour, and cheaper Spot at most 0.8", 1, max_price=0.8)
+        steps.replace(
+            a_replica(1, READY), NOW, "costs 1 USD an hour, and cheaper Spot at most 0.8", 1, max_price=0.8
+        )
     ]
     assert decide(pools=known({**PRICES, A6: 0.8})), "exactly by the share"
     assert decide(pools=known({**PRICES, A6: 0.81})) == []
@@ -205,10 +207,14 @@ def test_a_move_is_no_last_resort() -> None:
 def test_what_moves_is_launched_by_itself() -> None:
     """A launch has one limit: no other replica gets it, and no move is launched without."""
     one, other, _ = three()
-    lost = Drain(other, "lost")
-    steps: list[Action] = [Replace(one, "dear", 1, max_price=0.8), lost, Replace(other, "lost", 1)]
-    commits = projection.packed("demo", SPEC, seen_of(*three()).rows, steps, NOW)
-    assert [[r.max_price for d in deltas for r in d.create] for deltas in commits] == [[0.8], [None]]
+    lost = steps.drain(other, NOW, "lost")
+    decided: list[Step] = [
+        steps.replace(one, NOW, "dear", 1, max_price=0.8),
+        lost,
+        steps.replace(lost.row, NOW, "lost", 1),
+    ]
+    commits = changes._packed("demo", SPEC, seen_of(*three()).rows, decided)
+    assert [[r.max_price for step in one for r in step.creates] for one in commits] == [[0.8], [None]]
 
 
 # Only where all is well.
@@ -269,7 +275,7 @@ def test_nothing_moves_beside_what_another_stage_does() -> None:
     advised = three(rebalance_at=NOW)
     spec = replace(SPEC, on_rebalance=OnRebalance.REPLACE, surge=5)
     actions = decide(*advised, spec=spec)
-    assert [a.replica.id for a in actions if isinstance(a, Replace)] == [3]
+    assert [a.replica.id for a in actions if a.name == "Replace"] == [3]
     assert moved(actions) == []
 
 
@@ -308,13 +314,13 @@ MOVING = three(replaced_by=4, move_tried_at=NOW - seconds(5))
 def test_a_move_that_is_not_launched_at_once_ends(attempts: int) -> None:
     """Refused, throttled or held by the brake: it neither waits nor gets a fallback."""
     waiting = requested(attempts=attempts)
-    assert decide(*MOVING, waiting) == [End(waiting, "no cheaper Spot was to be had")]
+    assert decide(*MOVING, waiting) == [steps.end(waiting, NOW, "no cheaper Spot was to be had")]
 
 
 def test_a_replacement_for_another_reason_waits_as_ever() -> None:
     """It was refused, and what it replaces still serves: it is no move, and is launched again."""
     (launch,) = decide(*MOVING, requested(max_price=None, attempts=1))
-    assert isinstance(launch, Launch)
+    assert launch.name == "Launch"
 
 
 def test_one_that_is_being_launched_is_let_be() -> None:
@@ -327,13 +333,13 @@ def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None
     """Then it is launched wherever there is Spot, for any price, and gets its fallback like any other."""
     gone = replace(MOVING[2], warned_at=NOW - seconds(1))
     actions = decide(*MOVING[:2], gone, requested(attempts=1))
-    assert not [a for a in actions if isinstance(a, End)]
-    (launch,) = (a for a in actions if isinstance(a, Launch))
-    assert [r.max_price for r in launch.replicas] == [None]
-    assert [a.is_fallback for a in actions if isinstance(a, Request)] == [True]
+    assert not [a for a in actions if a.name == "End"]
+    (launch,) = (a for a in actions if a.name == "Launch")
+    assert [r.max_price for r in launch.launches] == [None]
+    assert [a.creates[0].is_fallback for a in actions if a.name == "Request"] == [True]
 
 
-def replaced(*replicas: Replica, warned: Collection[int], spec: ServiceSpec = SPEC) -> list[Replace]:
+def replaced(*replicas: Replica, warned: Collection[int], spec: ServiceSpec = SPEC) -> list[Step]:
     """What a tick replaces that finds some replicas warned."""
     seen = seen_of(
         *replicas,
@@ -342,7 +348,7 @@ def replaced(*replicas: Replica, warned: Collection[int], spec: ServiceSpec = SP
         warned=warned,
         pools=known(),
     )
-    return [a for a in reconcile.decide(spec, seen, NOW) if isinstance(a, Replace)]
+    return [a for a in reconcile.decide(spec, seen, NOW) if a.name == "Replace"]
 
 
 def test_a_loss_beside_a_lost_move_is_what_gets_the_replacement() -> None:
@@ -363,14 +369,14 @@ def test_a_lost_move_says_why_nothing_comes_in_its_place() -> None:
         health=dict.fromkeys((1, 2, 3), TargetState.HEALTHY),
         warned=(4,),
     )
-    assert [a.replica.id for a in reconcile.decide(SPEC, seen, NOW) if isinstance(a, GoWithout)] == [4]
+    assert [a.replica.id for a in reconcile.decide(SPEC, seen, NOW) if a.name == "GoWithout"] == [4]
 
 
 def test_what_was_to_move_is_lost_together_with_what_was_to_come() -> None:
     """Then one is missing, and one replacement comes for the two."""
     rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
     actions = replaced(*MOVING, rising, warned=(3, 4))
-    assert [(a.replica.id, a.max_price) for a in actions] == [(4, None)]
+    assert [(a.replica.id, a.creates[0].max_price) for a in actions] == [(4, None)]
 
 
 # The whole way.
@@ -464,10 +470,10 @@ def test_what_has_moved_and_is_lost_keeps_others_from_moving() -> None:
     gone = a_replica(4, READY, since_s=1700, move_tried_at=tried_at)
     (replacement,) = (
         r
-        for delta in projection.deltas(
-            "demo", SPEC, rows_of(*MOVING[:2], gone), [Replace(gone, "gone", 1)], NOW
+        for delta in changes.written(
+            "demo", SPEC, rows_of(*MOVING[:2], gone), [steps.replace(gone, NOW, "gone", 1)]
         )
-        for r in delta.create
+        for r in delta.creates
     )
     assert (replacement.move_tried_at, replacement.max_price) == (tried_at, None)
 

@@ -28,8 +28,8 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement.plan import plan
-from spotrelay.serving import moves, projection, reconcile
-from spotrelay.serving.actions import Action, Drain, End, Launch, Replace, Request
+from spotrelay.serving import changes, moves, reconcile, steps
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, seen_of
 from tests.unit.test_moves import FLEETS, three
@@ -70,7 +70,7 @@ FALLEN = {"a": 2, "b": 5}
 """All replicas are in the first of the two zones."""
 
 
-def decide(*replicas: Replica, spec: ServiceSpec = SPEC, pools: PoolMemory | None = None) -> list[Replace]:
+def decide(*replicas: Replica, spec: ServiceSpec = SPEC, pools: PoolMemory | None = None) -> list[Step]:
     """What the stage decides about these replicas, three if none is named: instances run and are healthy."""
     fleet = replicas or three()
     seen = seen_of(
@@ -82,9 +82,9 @@ def decide(*replicas: Replica, spec: ServiceSpec = SPEC, pools: PoolMemory | Non
     return list(moves.decide(spec, seen, NOW))
 
 
-def moved(actions: Collection[Action]) -> list[int]:
+def moved(actions: Collection[Step]) -> list[int]:
     """The IDs of the replicas that are to move by score."""
-    return [a.replica.id for a in actions if isinstance(a, Replace) and a.min_score is not None]
+    return [a.replica.id for a in actions if a.name == "Replace" and a.creates[0].min_score is not None]
 
 
 # Whether anything moves.
@@ -92,7 +92,7 @@ def moved(actions: Collection[Action]) -> list[int]:
 
 def test_one_leaves_a_zone_that_has_fallen() -> None:
     """The first of those in the worst zone; its replacement goes where the score is clearly better."""
-    assert decide() == [Replace(a_replica(1, READY), REASON, 1, min_score=5)]
+    assert decide() == [steps.replace(a_replica(1, READY), NOW, REASON, 1, min_score=5)]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_worst_zone_is_left_first() -> None:
     scores = {"a": 2, "b": 9, "c": 1}
     pools = known(scores, scores, asked=spec.asked)
     (move,) = decide(good, a_replica(2, READY), worst, spec=spec, pools=pools)
-    assert (move.replica.id, move.min_score) == (3, 4)
+    assert (move.replica.id, move.creates[0].min_score) == (3, 4)
     assert decide(good, replace(good, id=2), replace(good, id=3), pools=pools) == []
 
 
@@ -192,9 +192,9 @@ def test_scores_come_before_prices() -> None:
     spec = replace(SPEC, rebalance_cost=0.2)
     prices = {A5: 1.0, A6: 1.0, B5: 0.5, B6: 0.5}
     (move,) = decide(spec=spec, pools=known(FALLEN, FALLEN, spot_prices=prices))
-    assert (move.min_score, move.max_price) == (5, None)
+    assert (move.creates[0].min_score, move.creates[0].max_price) == (5, None)
     (move,) = decide(spec=spec, pools=known({"a": 5, "b": 5}, spot_prices=prices))
-    assert (move.min_score, move.max_price) == (None, 0.8)
+    assert (move.creates[0].min_score, move.creates[0].max_price) == (None, 0.8)
 
 
 # What is launched.
@@ -218,10 +218,14 @@ def test_only_better_zones_are_asked() -> None:
 def test_what_moves_is_launched_by_itself() -> None:
     """A launch has one limit: no other replica gets it, and no move is launched without."""
     one, other, _ = three()
-    lost = Drain(other, "lost")
-    steps: list[Action] = [Replace(one, REASON, 1, min_score=5), lost, Replace(other, "lost", 1)]
-    commits = projection.packed("demo", SPEC, seen_of(*three()).rows, steps, NOW)
-    assert [[r.min_score for d in deltas for r in d.create] for deltas in commits] == [[5], [None]]
+    lost = steps.drain(other, NOW, "lost")
+    decided: list[Step] = [
+        steps.replace(one, NOW, REASON, 1, min_score=5),
+        lost,
+        steps.replace(lost.row, NOW, "lost", 1),
+    ]
+    commits = changes._packed("demo", SPEC, seen_of(*three()).rows, decided)
+    assert [[r.min_score for step in one for r in step.creates] for one in commits] == [[5], [None]]
 
 
 MOVING = three(replaced_by=4, move_tried_at=NOW - seconds(5))
@@ -237,7 +241,7 @@ def test_a_move_that_is_not_launched_at_once_ends() -> None:
     waiting = requested(attempts=1)
     seen = seen_of(*MOVING, waiting)
     (end,) = moves.give_up(SPEC, seen, NOW)
-    assert end == End(waiting, "no Spot was to be had in a zone that scores better")
+    assert end == steps.end(waiting, NOW, "no Spot was to be had in a zone that scores better")
 
 
 def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None:
@@ -251,10 +255,10 @@ def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None
         pools=known(FALLEN, FALLEN),
     )
     actions = reconcile.decide(SPEC, seen, NOW)
-    assert not [a for a in actions if isinstance(a, End)]
-    (launch,) = (a for a in actions if isinstance(a, Launch))
-    assert [r.min_score for r in launch.replicas] == [None]
-    assert [a.is_fallback for a in actions if isinstance(a, Request)] == [True]
+    assert not [a for a in actions if a.name == "End"]
+    (launch,) = (a for a in actions if a.name == "Launch")
+    assert [r.min_score for r in launch.launches] == [None]
+    assert [a.creates[0].is_fallback for a in actions if a.name == "Request"] == [True]
 
 
 # The whole way.

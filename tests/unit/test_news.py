@@ -17,8 +17,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Told
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
-from spotrelay.serving import news
-from spotrelay.serving.actions import Drain
+from spotrelay.serving import news, steps
 from tests import schemas
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, rows_of
@@ -244,10 +243,10 @@ def test_a_standby_that_is_gone_is_no_loss() -> None:
     """It serves nobody. Its row, its event and its metric say the same as the history."""
     for state in (ReplicaState.STANDBY, ReplicaState.STARTING):
         row = a_replica(1, state, is_standby=True)
-        drain = Drain(row, "instance terminated", is_gone=True)
-        assert (drain.loses, drain.after(row, NOW).lost_at) == (False, None)
+        drain = steps.drain(row, NOW, "instance terminated", is_gone=True)
+        assert (drain.is_loss, drain.row.lost_at) == (False, None)
     resumed = a_replica(1, READY, is_standby=True, is_fallback=True)
-    assert Drain(resumed, "instance terminated", is_gone=True).loses
+    assert steps.drain(resumed, NOW, "instance terminated", is_gone=True).is_loss
 
 
 def test_what_answers_no_checks_is_missed_until_it_does() -> None:

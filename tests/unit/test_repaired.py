@@ -17,10 +17,9 @@ from spotrelay.core.rows import Backoff, Rollback
 from spotrelay.core.spec import LaunchTemplate, OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
-from spotrelay.serving import interruption, projection, reconcile, rollout
-from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, HoldBack, Launch, Replace, TakeIn
+from spotrelay.serving import changes, interruption, reconcile, rollout, steps
 from tests.examples import demo_spec, on_demand_pool
-from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of, seen_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, needless, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, decide, new, old, spec_of
 from tests.unit.worlds import Troubled, active, dry, reclaim, serving, table, warn, world_of
 
@@ -125,8 +124,8 @@ def test_it_is_repaired_while_a_fallback_serves() -> None:
     fallback = a_replica(1, READY, is_fallback=True, is_standby=True)
     waiting = a_replica(2, REQUESTED, attempts=9, is_denied=True, is_proven=True)
     assert rollout.to_launch(spec, rows_of(fallback, waiting), waiting) == 2
-    launches = [a for a in decide(fallback, waiting, spec=spec) if isinstance(a, Launch)]
-    assert [r.version for launch in launches for r in launch.replicas] == [2]
+    launches = [a for a in decide(fallback, waiting, spec=spec) if a.name == "Launch"]
+    assert [r.version for launch in launches for r in launch.launches] == [2]
 
 
 @pytest.mark.parametrize("on_update", [OnUpdate.ROLLING, OnUpdate.BLUE_GREEN])
@@ -153,9 +152,9 @@ def test_what_would_be_launched_as_what_is_there_is_called_off() -> None:
     there, waiting = new(4, replaced_by=5, since_s=900), a_replica(5, REQUESTED, replaces=4)
     to_go_back = replace(waiting, reason="version 1 is deployed")
     spec = spec_of(1, version=3)
-    assert decide(there, to_go_back, spec=spec) == [End(to_go_back, "its version is given up")]
+    assert decide(there, to_go_back, spec=spec) == [steps.end(to_go_back, NOW, "its version is given up")]
     for_another_reason = decide(there, waiting, spec=spec)
-    assert [a.version for a in for_another_reason if isinstance(a, Launch)] == [2]
+    assert [a.launches[0].version for a in for_another_reason if a.name == "Launch"] == [2]
 
 
 def test_a_version_that_was_just_deployed_is_not_given_up_for_the_one_before() -> None:
@@ -163,13 +162,13 @@ def test_a_version_that_was_just_deployed_is_not_given_up_for_the_one_before() -
     spec = spec_of(2, version=3, on_update=OnUpdate.BLUE_GREEN)
     waiting = new(4, REQUESTED, replaces=2, attempts=70, entered={REQUESTED: NOW - seconds(3600)})
     first = [old(1), old(2, replaced_by=4)]
-    (launch,) = [a for a in decide(*first, waiting, spec=spec) if isinstance(a, Launch)]
-    (launched,) = launch.replicas
+    (launch,) = [a for a in decide(*first, waiting, spec=spec) if a.name == "Launch"]
+    (launched,) = launch.launches
     assert (launched.version, launched.since, launched.attempts) == (3, NOW, 70)
     refused = replace(launched, retry_at=NOW + seconds(60))
-    assert GiveUp(3) not in decide(*first, refused, spec=spec)
+    assert steps.give_up(3) not in decide(*first, refused, spec=spec)
     again = decide(*first, replace(waiting, version=3), spec=spec)
-    assert GiveUp(3) in again, "which it would be by the time of version 2"
+    assert steps.give_up(3) in again, "which it would be by the time of version 2"
 
 
 # A loss tries no new version.
@@ -269,7 +268,7 @@ def test_a_row_knows_whether_its_version_had_served() -> None:
         (replace(rising, is_proven=True), "lost", 1, True),
         (replace(rising, is_proven=True), "lost", 2, False),
     ):
-        after = projection.after(spec_of(), rows_of(lost), [Replace(lost, reason, version)], NOW)
+        after = changes.after(spec_of(), rows_of(lost), [steps.replace(lost, NOW, reason, version)], NOW)
         (row,) = [r for r in after.replicas.values() if r.state is REQUESTED]
         assert row.is_proven is expected
 
@@ -290,8 +289,8 @@ def test_a_standby_that_ec2_refuses_is_asked_for_as_what_serves_by_now() -> None
         9, REQUESTED, is_standby=True, attempts=3, is_denied=True, purchase_option=PurchaseOption.ON_DEMAND
     )
     fleet = [new(i, since_s=900) for i in (4, 5, 6)]
-    launches = [a for a in decide(*fleet, waiting, spec=spec_of(standby=1)) if isinstance(a, Launch)]
-    assert [(r.id, r.version) for launch in launches for r in launch.replicas] == [(9, 2)]
+    launches = [a for a in decide(*fleet, waiting, spec=spec_of(standby=1)) if a.name == "Launch"]
+    assert [(r.id, r.version) for launch in launches for r in launch.launches] == [(9, 2)]
 
 
 # A version that an operator goes back from.
@@ -302,9 +301,9 @@ def test_what_was_to_try_a_version_that_was_taken_back_goes() -> None:
     back = spec_of(version=1)
     pair, others = [old(1, replaced_by=4)], [old(2), old(3)]
     rising, waiting = new(4, ReplicaState.STARTING, replaces=1), new(4, REQUESTED, replaces=1)
-    gone = Drain(rising, "its version is given up")
-    assert decide(*pair, *others, rising, spec=back) == [gone, GoWithout(rising)]
-    assert decide(*pair, *others, waiting, spec=back) == [End(waiting, "its version is given up")]
+    gone = steps.drain(rising, NOW, "its version is given up")
+    assert decide(*pair, *others, rising, spec=back) == [needless(gone)]
+    assert decide(*pair, *others, waiting, spec=back) == [steps.end(waiting, NOW, "its version is given up")]
     keep = spec_of(version=1, on_update=OnUpdate.KEEP)
     assert gone not in decide(*pair, *others, rising, spec=keep), "what runs stays"
     needed = old(1, replaced_by=4, unhealthy_since=NOW - seconds(9))
@@ -318,10 +317,10 @@ def test_one_that_serves_goes_only_if_as_many_as_wanted_are_left(left: int, goes
     others = [old(2), old(3)][:left]
     health = dict.fromkeys((1, 2, 3), TargetState.HEALTHY) | {4: TargetState.UNHEALTHY}
     ill = decide(old(1, replaced_by=4), *others, up, spec=spec_of(version=1), health=health)
-    assert not [a for a in ill if isinstance(a, Drain)], "it may only be busy"
+    assert not [a for a in ill if a.name == "Drain"], "it may only be busy"
     drains = decide(old(1, replaced_by=4), *others, up, spec=spec_of(version=1))
-    assert (Drain(up, "its version is given up") in drains) is goes
-    assert not [a for a in drains if isinstance(a, Drain) and a.replica.version == 1]
+    assert (needless(steps.drain(up, NOW, "its version is given up")) in drains) is goes
+    assert not [a for a in drains if a.name == "Drain" and a.replica.version == 1]
 
 
 def test_a_rollback_in_the_middle_of_a_blue_green_roll_out_lets_nobody_in() -> None:
@@ -330,7 +329,7 @@ def test_a_rollback_in_the_middle_of_a_blue_green_roll_out_lets_nobody_in() -> N
     fleet = [old(1, replaced_by=3), old(2, replaced_by=4)]
     rising = [new(i, ReplicaState.STARTING, replaces=i - 2) for i in (3, 4)]
     actions = decide(*fleet, *rising, spec=back)
-    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [3, 4]
+    assert [a.replica.id for a in actions if a.enters(ReplicaState.DRAINING)] == [3, 4]
 
 
 def test_a_signal_replaces_nothing_with_a_version_that_was_taken_back() -> None:
@@ -338,8 +337,8 @@ def test_a_signal_replaces_nothing_with_a_version_that_was_taken_back() -> None:
     warning = InterruptionWarning("i-4", NOW, "terminate")
     for lost, version in ((new(4), 1), (new(4, version=3), 1), (new(4, version=4), 4)):
         few = replace(rows_of(lost, rollback=Rollback(3, 1, 8081)), serving=3, is_whole=False)
-        (*_, replacement) = interruption.decide([(warning, lost)], few, spec_of(version=1), NOW)
-        assert isinstance(replacement, Replace)
+        (step,) = interruption.decide([(warning, lost)], few, spec_of(version=1), NOW)
+        (replacement,) = step.creates
         assert replacement.version == version, "of one that was deployed since it knows nothing yet"
 
 
@@ -363,7 +362,7 @@ def test_those_that_wait_outside_make_no_room_beyond_surge() -> None:
     well = [old(7)]
     news = [new(i, ReplicaState.STARTING) for i in (4, 5, 6)]
     actions = decide(*ill, *well, *news, spec=spec_of(7, on_update=OnUpdate.BLUE_GREEN))
-    replaced = [a.replica.id for a in actions if isinstance(a, Replace) and a.version == 1]
+    replaced = [a.replica.id for a in actions if a.name == "Replace" and a.creates[0].version == 1]
     assert replaced == [1]
 
 
@@ -371,7 +370,7 @@ def test_a_replacement_listens_where_its_version_does_whatever_is_known_of_what_
     """What was taken in counts as of the deployed version, and is registered with another one's port."""
     spec = deployed(2, OnUpdate.ROLLING, port=9000)
     taken_in = a_replica(1, READY, version=2, port=8080)
-    rows = projection.after(spec, rows_of(taken_in), [Replace(taken_in, "test", 2)], NOW)
+    rows = changes.after(spec, rows_of(taken_in), [steps.replace(taken_in, NOW, "test", 2)], NOW)
     assert [r.port for r in rows.replicas.values() if r.replaces == 1] == [9000]
 
 
@@ -384,7 +383,7 @@ def test_one_that_comes_for_another_of_its_version_has_its_turn() -> None:
     probe = replace(back.readiness_probe, failure_threshold_s=60.0)
     rows = (replace(silent[0], replaced_by=4), silent[1], old(3), new(5), coming)
     actions = decide(*rows, spec=replace(back, readiness_probe=probe))
-    assert [a.replica.id for a in actions if isinstance(a, Replace) and a.replica.version == 1] == []
+    assert [a.replica.id for a in actions if a.name == "Replace" and a.replica.version == 1] == []
 
 
 def test_an_instance_is_ours_though_an_old_document_does_not_name_its_launch_template() -> None:
@@ -394,10 +393,10 @@ def test_an_instance_is_ours_though_an_old_document_does_not_name_its_launch_tem
     offering = on_demand_pool("us-east-1a", "g5.xlarge")
     ours = an_instance(50, launch_id="x", launch_template_id="lt-2", launched_at=LONG_AGO, offering=offering)
     seen = seen_of(old(1), instances=[an_instance(1), ours], health={1: TargetState.HEALTHY})
-    for document, found in ((deployed_doc, TakeIn), (None, HoldBack)):
+    for document, found in ((deployed_doc, "TakeIn"), (None, "HoldBack")):
         known = replace(seen, rows=replace(seen.rows, document=document))
-        (about,) = [a for a in reconcile.decide(back, known, NOW) if isinstance(a, TakeIn | HoldBack)]
-        assert isinstance(about, found)
+        (about,) = [a for a in reconcile.decide(back, known, NOW) if a.name in ("TakeIn", "HoldBack")]
+        assert about.name == found
 
 
 def test_what_waits_for_its_probe_is_registered_at_the_port_of_its_like() -> None:
@@ -426,4 +425,4 @@ def test_of_new_ones_that_are_taken_back_only_those_that_serve_are_needed() -> N
     starts, serves = new(4, ReplicaState.STARTING, replaces=1), new(3)
     failed = Backoff(2, LONG_AGO, version=2)
     actions = decide(old(1, replaced_by=4), serves, starts, spec=spec, backoff=failed)
-    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [4]
+    assert [a.replica.id for a in actions if a.enters(ReplicaState.DRAINING)] == [4]

@@ -16,22 +16,9 @@ from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
+from spotrelay.serving import changes, interruption, reconcile, rollout, steps
 from spotrelay.serving import failures as failures_of
-from spotrelay.serving import interruption, projection, reconcile, rollout
-from spotrelay.serving.actions import (
-    Action,
-    Drain,
-    End,
-    Fail,
-    GiveUp,
-    GoWithout,
-    Launch,
-    MarkReady,
-    NoteHealth,
-    Replace,
-    Request,
-    ServeOn,
-)
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,
@@ -40,6 +27,7 @@ from tests.unit.cases import (
     a_replica,
     an_instance,
     losing,
+    needless,
     replacing,
     rows_of,
     seen_of,
@@ -67,7 +55,7 @@ def spec_of(replicas: int = 3, **facts: Any) -> ServiceSpec:
     return replace(demo_spec(replicas=replicas), **{"version": 2, "on_update": OnUpdate.ROLLING, **facts})
 
 
-def decide(*replicas: Replica, spec: ServiceSpec | None = None, **seen: Any) -> list[Action]:
+def decide(*replicas: Replica, spec: ServiceSpec | None = None, **seen: Any) -> list[Step]:
     """The tick's decision; every instance runs, and who is ready and not known to be ill is healthy."""
     health = {r.id: _health(r) for r in replicas if r.instance_id}
     instances = [an_instance(r.id) for r in replicas if r.instance_id]
@@ -103,12 +91,12 @@ def three() -> list[Replica]:
 
 def test_the_new_version_comes_up_beside_the_old_one() -> None:
     """The one that serves for longest is replaced first; it drains once the other one stays."""
-    assert decide(old(2), old(1), old(3)) == [Replace(old(1), DEPLOYED, 2)]
+    assert decide(old(2), old(1), old(3)) == [steps.replace(old(1), NOW, DEPLOYED, 2)]
     assert decide(*three(), new(4, STARTING)) == []
     rising = new(4, STARTING)
-    assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [MarkReady(rising)]
-    assert decide(*three(), new(4)) == [Drain(three()[0], DEPLOYED)]
-    assert decide(*three()[1:], new(4)) == [Replace(old(2), DEPLOYED, 2)]
+    assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [steps.mark_ready(rising, NOW)]
+    assert decide(*three(), new(4)) == [steps.drain(three()[0], NOW, DEPLOYED)]
+    assert decide(*three()[1:], new(4)) == [steps.replace(old(2), NOW, DEPLOYED, 2)]
     assert decide(*(new(i) for i in (4, 5, 6))) == [], "it is done"
 
 
@@ -125,27 +113,27 @@ def since(ready_s: float, start_s: float) -> dict[ReplicaState, Any]:
 def test_the_old_one_goes_once_the_new_one_has_stayed(ready_s: float, start_s: float, goes: bool) -> None:
     """It has been ready for as long as it took to start, but ten minutes (600 s) are enough."""
     actions = decide(*three(), new(4, entered=since(ready_s, start_s)))
-    assert actions == ([Drain(three()[0], DEPLOYED)] if goes else [])
+    assert actions == ([steps.drain(three()[0], NOW, DEPLOYED)] if goes else [])
 
 
 @pytest.mark.parametrize(("ready_s", "is_next"), [(99, False), (100, True)])
 def test_only_what_has_stayed_is_replaced(ready_s: float, is_next: bool) -> None:
     """One that has just come up is no sign yet that there is room to give it up again."""
     young = a_replica(1, READY, entered=since(ready_s, 100))
-    assert decide(young, spec=spec_of(1)) == ([Replace(young, DEPLOYED, 2)] if is_next else [])
+    assert decide(young, spec=spec_of(1)) == ([steps.replace(young, NOW, DEPLOYED, 2)] if is_next else [])
 
 
 def test_of_more_than_wanted_none_is_replaced() -> None:
     """Two of five go anyway: what is too many isn't replaced first."""
     fleet = [old(i) for i in (1, 2, 3, 4, 5)]
     actions = decide(*fleet, spec=spec_of(3, surge=3))
-    assert actions == [Drain(old(i), "more replicas than wanted") for i in (5, 4)]
+    assert actions == [steps.drain(old(i), NOW, "more replicas than wanted") for i in (5, 4)]
 
 
 @pytest.mark.parametrize("facts", [{"unhealthy_since": NOW}, {"warned_at": NOW, "replaced_by": 5}])
 def test_the_old_one_stays_while_the_new_one_does_not(facts: dict[str, Any]) -> None:
     """That it was ready once is not enough: it must answer its checks, and not be taken back."""
-    drains = [a for a in decide(*three(), new(4, **facts)) if isinstance(a, Drain)]
+    drains = [a for a in decide(*three(), new(4, **facts)) if a.name == "Drain"]
     assert [d for d in drains if d.replica.version == 1] == []
 
 
@@ -154,15 +142,15 @@ def test_at_most_surge_are_replaced_at_a_time(surge: int) -> None:
     """Those that are on their way count."""
     spec = spec_of(surge=surge)
     fleet = [old(i) for i in (1, 2, 3)]
-    assert decide(*fleet, spec=spec) == [Replace(r, DEPLOYED, 2) for r in fleet[:surge]]
-    rest = [Replace(r, DEPLOYED, 2) for r in fleet[1:surge]]
+    assert decide(*fleet, spec=spec) == [steps.replace(r, NOW, DEPLOYED, 2) for r in fleet[:surge]]
+    rest = [steps.replace(r, NOW, DEPLOYED, 2) for r in fleet[1:surge]]
     assert decide(*three(), new(4, STARTING), spec=spec) == rest
 
 
 def test_what_should_be_left_for_another_reason_comes_first() -> None:
     """What doesn't answer is replaced before what serves, and with a version that has served."""
     ill = old(3, unhealthy_since=NOW - seconds(timing.UNHEALTHY_REPLACED_S))
-    assert decide(old(1), old(2), ill) == [Replace(ill, "unhealthy for 60 s", 1)]
+    assert decide(old(1), old(2), ill) == [steps.replace(ill, NOW, "unhealthy for 60 s", 1)]
 
 
 def test_a_fleet_is_rolled_out_one_after_the_other() -> None:
@@ -192,7 +180,7 @@ def test_a_service_that_keeps_replaces_nothing() -> None:
     assert decide(*fleet, spec=keep, instances=gone) == losing(old(1), "instance terminated", version=2)
     waiting = a_replica(3, REQUESTED)
     launched = replace(waiting, version=2, entered={REQUESTED: NOW})
-    assert decide(*fleet[:2], waiting, spec=keep) == [Launch((launched,))]
+    assert decide(*fleet[:2], waiting, spec=keep) == [steps.launch(launched)]
     stopped = rows_of(new(3, unhealthy_since=NOW), backoff=STOPPED)
     assert not rollout.is_stopped(keep, stopped)
 
@@ -205,10 +193,12 @@ def test_a_version_that_fails_is_tried_again_after_its_back_off() -> None:
     spec = spec_of(on_demand_fallback=False)
     late = new(4, STARTING, since_s=3600, entered=dict.fromkeys(RECENTLY, LONG_AGO))
     failed = decide(*three(), late, spec=spec, health={**_healthy(1, 2, 3), 4: TargetState.UNHEALTHY})
-    assert failed == [Fail(late, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")]
+    assert failed == [
+        steps.fail(late, NOW, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
+    ]
     assert decide(*three(), spec=spec, backoff=FAILED_ONCE) == []
     over = replace(FAILED_ONCE, until=NOW)
-    assert decide(*three(), spec=spec, backoff=over) == [Replace(three()[0], DEPLOYED, 2)]
+    assert decide(*three(), spec=spec, backoff=over) == [steps.replace(three()[0], NOW, DEPLOYED, 2)]
 
 
 def _healthy(*ids: int) -> dict[int, TargetState]:
@@ -228,7 +218,7 @@ def test_two_failures_without_a_success_stop_it(surge: int) -> None:
 def test_the_next_version_goes_on_after_one_that_was_stopped() -> None:
     """What a version did to itself is not held against the next."""
     actions = decide(*three(), spec=spec_of(version=3), backoff=STOPPED)
-    assert actions == [Replace(three()[0], "version 3 is deployed", 3)]
+    assert actions == [steps.replace(three()[0], NOW, "version 3 is deployed", 3)]
     held = replace(STOPPED, until=NOW + seconds(9))
     assert decide(*three(), spec=spec_of(version=3), backoff=held) == actions
 
@@ -239,8 +229,8 @@ def test_what_waits_for_a_version_that_was_given_up_gets_the_deployed_one() -> N
     for is_proven in (False, True):  # it may have served as a fallback
         waiting = a_replica(4, ReplicaState.REQUESTED, version=2, is_proven=is_proven)
         (launch,) = decide(waiting, spec=spec_of(replicas=1, version=3), backoff=looping)
-        assert isinstance(launch, Launch)
-        assert [r.version for r in launch.replicas] == [3]
+        assert launch.name == "Launch"
+        assert [r.version for r in launch.launches] == [3]
 
 
 def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
@@ -249,11 +239,11 @@ def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
     assert decide(old(2), old(3), ill) == []
     well = replace(ill, unhealthy_since=None)
     assert decide(old(2), old(3), well, health={**_healthy(2, 3), 4: TargetState.UNHEALTHY}) == [
-        NoteHealth(well, NOW)
+        steps.note_health(well, NOW)
     ], "as this very tick finds"
     assert decide(old(2), old(3), ill, health=_healthy(2, 3, 4)) == [
-        NoteHealth(ill, None),
-        Replace(old(2), DEPLOYED, 2),
+        steps.note_health(ill, None),
+        steps.replace(old(2), NOW, DEPLOYED, 2),
     ]
 
 
@@ -261,29 +251,29 @@ def test_one_that_gets_ready_lets_it_go_on() -> None:
     """A failure before it is forgotten; that an older one gets ready changes nothing."""
     rising = new(4, STARTING)
     actions = decide(*three(), rising, spec=spec_of(surge=2), health=_healthy(1, 2, 3, 4), backoff=STOPPED)
-    assert actions == [MarkReady(rising), Replace(old(2), DEPLOYED, 2)]
-    assert projection.backoff_after(spec_of(), STOPPED, actions, NOW) == Backoff()
+    assert actions == [steps.mark_ready(rising, NOW), steps.replace(old(2), NOW, DEPLOYED, 2)]
+    assert changes._backoff_after(spec_of(), STOPPED, actions, NOW) == Backoff()
     older = a_replica(3, STARTING, since_s=5, entered=RECENTLY)
     actions = decide(old(1), old(2), older, health=_healthy(1, 2, 3), backoff=STOPPED)
-    assert actions == [MarkReady(older)]
-    assert projection.backoff_after(spec_of(), STOPPED, actions, NOW) == STOPPED
+    assert actions == [steps.mark_ready(older, NOW)]
+    assert changes._backoff_after(spec_of(), STOPPED, actions, NOW) == STOPPED
     back = replace(rising, entered={**rising.entered, ReplicaState.DRAINING: NOW - seconds(9)})
     assert back.comes_back
-    found: list[Action] = [MarkReady(back)]
-    assert projection.backoff_after(spec_of(), STOPPED, found, NOW) == STOPPED, "it was there before"
+    found: list[Step] = [steps.mark_ready(back, NOW)]
+    assert changes._backoff_after(spec_of(), STOPPED, found, NOW) == STOPPED, "it was there before"
 
 
 def test_what_fails_beside_an_older_one_that_gets_ready_counts() -> None:
     """Both in one tick: a success says nothing of a newer version, and clears its own and older ones."""
     older, newer = (a_replica(v, STARTING, version=v) for v in (1, 2))
     held = Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
-    both: list[Action] = [MarkReady(older), Fail(newer, "late")]
+    both: list[Step] = [steps.mark_ready(older, NOW), steps.fail(newer, NOW, "late")]
     for actions in (both, both[::-1]):
-        assert projection.backoff_after(spec_of(), Backoff(), actions, NOW) == held
-        assert projection.backoff_after(spec_of(), Backoff(3, NOW, version=1), actions, NOW) == held
+        assert changes._backoff_after(spec_of(), Backoff(), actions, NOW) == held
+        assert changes._backoff_after(spec_of(), Backoff(3, NOW, version=1), actions, NOW) == held
     for failed in (older, newer):
-        both = [MarkReady(newer), Fail(failed, "late")]
-        assert projection.backoff_after(spec_of(), Backoff(), both, NOW) == Backoff()
+        both = [steps.mark_ready(newer, NOW), steps.fail(failed, NOW, "late")]
+        assert changes._backoff_after(spec_of(), Backoff(), both, NOW) == Backoff()
 
 
 # A version that turns ill.
@@ -293,22 +283,25 @@ def test_a_version_that_turns_ill_is_given_up() -> None:
     """What it was to replace serves still: so the ill one goes, nothing comes for it, and none follows it."""
     ill = new(4, unhealthy_since=DUE)
     assert decide(*three(), new(4, unhealthy_since=DUE + seconds(1))) == [], "it may recover"
-    assert decide(*three(), ill) == [Drain(ill, "unhealthy for 60 s"), GoWithout(ill), GiveUp(2)]
+    assert decide(*three(), ill) == [
+        needless(steps.drain(ill, NOW, "unhealthy for 60 s")),
+        steps.give_up(2),
+    ]
 
 
 def test_a_version_that_turns_ill_after_the_old_one_went_is_given_up() -> None:
     """It is missed: so it is replaced, with the version that serves, and stays until that does."""
     ill = new(4, unhealthy_since=DUE)
-    assert decide(old(2), old(3), ill) == [Replace(ill, "unhealthy for 60 s", 1), GiveUp(2)]
+    assert decide(old(2), old(3), ill) == [steps.replace(ill, NOW, "unhealthy for 60 s", 1), steps.give_up(2)]
 
 
 def test_only_a_version_that_is_being_rolled_out_is_given_up() -> None:
     """Not one that all have, nor the one before, nor any of a service that keeps."""
     ill, keep = new(4, unhealthy_since=DUE), spec_of(on_update=OnUpdate.KEEP)
-    assert decide(new(5), new(6), ill) == [Replace(ill, "unhealthy for 60 s", 2)]
+    assert decide(new(5), new(6), ill) == [steps.replace(ill, NOW, "unhealthy for 60 s", 2)]
     older = old(3, unhealthy_since=DUE)
-    assert decide(new(5), new(6), older) == [Replace(older, "unhealthy for 60 s", 2)]
-    assert decide(old(2), old(3), ill, spec=keep) == [Replace(ill, "unhealthy for 60 s", 2)]
+    assert decide(new(5), new(6), older) == [steps.replace(older, NOW, "unhealthy for 60 s", 2)]
+    assert decide(old(2), old(3), ill, spec=keep) == [steps.replace(ill, NOW, "unhealthy for 60 s", 2)]
 
 
 @pytest.mark.parametrize("surge", [1, 2])
@@ -322,7 +315,7 @@ def test_a_version_that_is_given_up_counts_as_failed_too_often(surge: int) -> No
         (FAILED_ONCE, given_up),
         (Backoff(4, NOW, 2), Backoff(4, version=2)),
     ):
-        assert projection.backoff_after(spec, before, [GiveUp(2)], NOW) == after
+        assert changes._backoff_after(spec, before, [steps.give_up(2)], NOW) == after
     assert rollout.is_stopped(spec, rows_of(backoff=given_up))
     assert not failures_of.is_crash_looping(2, replace(given_up, failures=9))
     assert decide(*three(), spec=spec, backoff=given_up) == []
@@ -417,7 +410,7 @@ def test_a_loss_is_replaced_with_the_version_that_serves() -> None:
     served = decide(*three()[1:], new(4), instances=gone[1:])
     assert served == [
         *losing(old(2), "instance terminated", version=2),
-        Replace(old(3), DEPLOYED, 2),
+        steps.replace(old(3), NOW, DEPLOYED, 2),
     ], "the newest that has served; one beyond as many as wanted may come, loss or no loss"
 
 
@@ -426,7 +419,7 @@ def test_a_signal_replaces_a_loss_with_the_version_that_serves() -> None:
     warning = InterruptionWarning("i-1", NOW, "terminate")
     lost = old(1)
     rows = replace(rows_of(lost), serving=3, is_whole=False)
-    leaves = Drain(lost, "interruption warning", warned_at=NOW, cool_pool=True)
+    leaves = steps.drain(lost, NOW, "interruption warning", warned_at=NOW, cool_pool=True)
     assert interruption.decide([(warning, lost)], rows, spec_of(), NOW) == told(leaves, version=1)
 
 
@@ -436,24 +429,23 @@ def test_a_signal_goes_by_no_document_of_before() -> None:
     stale = replace(spec_of(), version=1)
     for lost, version in ((new(4), 2), (new(4, STARTING), 1)):
         rows = replace(rows_of(lost), serving=3, is_whole=False)
-        (*_, replacement) = interruption.decide([(warning, lost)], rows, stale, NOW)
-        assert isinstance(replacement, Replace)
-        assert replacement.version == version
+        (step,) = interruption.decide([(warning, lost)], rows, stale, NOW)
+        assert [replacement.version for replacement in step.creates] == [version]
 
 
 def test_a_new_one_that_is_lost_before_it_served_is_replaced_as_a_loss() -> None:
     """Its place is made up for with what has served, if anybody misses it."""
     rising = new(4, STARTING)
-    drain = Drain(rising, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
+    drain = steps.drain(rising, NOW, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
     assert decide(*three(), rising, warned=[4])[:2] == [drain, without(drain)], "three old ones are left"
     actions = decide(old(2), old(3), rising, warned=[4])
-    assert actions == [drain, replacing(drain, version=1), Replace(old(2), DEPLOYED, 2)]
+    assert actions == [drain, replacing(drain, version=1), steps.replace(old(2), NOW, DEPLOYED, 2)]
 
 
 def test_a_version_that_is_given_up_replaces_no_loss() -> None:
     """Though another replica of it still answers: the older one has served for longer."""
     lost = decide(old(1), new(4), new(5, unhealthy_since=NOW), warned=[1], backoff=STOPPED)
-    assert [a.version for a in lost if isinstance(a, Replace)] == [1]
+    assert [a.creates[0].version for a in lost if a.name == "Replace"] == [1]
     assert rollout.proven(spec_of(), rows_of(new(4), backoff=STOPPED)) == 2, "where there is no older one"
 
 
@@ -461,16 +453,16 @@ def test_where_nothing_has_served_a_loss_is_replaced_with_its_own_version() -> N
     """Neither version has proved itself: what the lost one was to be, the next one is."""
     first, second = (a_replica(i, STARTING, since_s=5, entered=RECENTLY) for i in (1, 2))
     lost = decide(first, second, spec=spec_of(2), warned=[1])
-    goes_on = ServeOn(first, "interruption warning, found by the tick", NOW)
+    goes_on = steps.serve_on(first, NOW, "interruption warning, found by the tick", NOW)
     assert lost == [goes_on, replacing(goes_on, version=1)]
 
 
 def test_what_is_missing_has_a_version_that_has_served() -> None:
     """Scaling out during a roll-out tries nothing; a service of which nothing has served yet must."""
     reason = "fewer replicas than wanted"
-    requested = [a for a in decide(old(1), spec=spec_of(2, surge=0)) if isinstance(a, Request)]
-    assert requested == [Request(1, reason, SPOT, 1)]
-    assert decide(spec=spec_of(2)) == [Request(2, reason, SPOT, 2)]
+    requested = [a for a in decide(old(1), spec=spec_of(2, surge=0)) if a.name == "Request"]
+    assert requested == [steps.request(NOW, 1, reason, SPOT, 1)]
+    assert decide(spec=spec_of(2)) == [steps.request(NOW, 2, reason, SPOT, 2)]
 
 
 def test_what_does_not_answer_has_not_proved_itself() -> None:
@@ -505,12 +497,12 @@ def test_what_waits_is_launched_with_what_it_was_requested_for_or_what_served_si
     stopped = rows_of(old(1), newer, older, backoff=STOPPED)
     assert [rollout.to_launch(spec, stopped, r) for r in (newer, older)] == [1, 1], "it is given up"
     launches = decide(three()[0], old(2), newer, older)
-    assert launches == [Launch((older,)), Launch((newer,))], "a launch for each version"
+    assert launches == [steps.launch(older), steps.launch(newer)], "a launch for each version"
 
 
 def test_what_waits_to_try_a_version_that_was_given_up_is_called_off() -> None:
     """It would be launched as what it was to replace: that would cost a replica and bring nothing."""
-    waiting, called_off = new(4, REQUESTED), End(new(4, REQUESTED), "its version is given up")
+    waiting, called_off = new(4, REQUESTED), steps.end(new(4, REQUESTED), NOW, "its version is given up")
     assert decide(*three(), waiting, backoff=STOPPED) == [called_off]
     assert called_off not in decide(*three(), waiting), "nothing failed"
     ill = old(1, replaced_by=4, unhealthy_since=DUE)
@@ -518,13 +510,13 @@ def test_what_waits_to_try_a_version_that_was_given_up_is_called_off() -> None:
     asked, intent = replace(waiting, launch_id="intent"), LaunchIntent("intent", "demo", (4,), NOW)
     assert decide(*three(), asked, backoff=STOPPED, intents=[intent]) == [], "its launch is under way"
     older = a_replica(4, REQUESTED, reason="rebalance recommendation")
-    assert decide(*three(), older, backoff=STOPPED) == [Launch((older,))], "it is not of that version"
+    assert decide(*three(), older, backoff=STOPPED) == [steps.launch(older)], "it is not of that version"
     taken_back = decide(*three(), waiting, spec=spec_of(version=1, on_update=OnUpdate.KEEP))
     launched = rollout.as_launched(spec_of(version=1), rows_of(*three()), waiting, NOW)
     assert launched.version == 1
-    assert taken_back == [Launch((launched,))], "where nothing rolls out it comes as deployed"
+    assert taken_back == [steps.launch(launched)], "where nothing rolls out it comes as deployed"
     superseded = rows_of(*three(), waiting, backoff=STOPPED)
-    after = projection.after(spec_of(), superseded, [called_off], NOW)
+    after = changes.after(spec_of(), superseded, [called_off], NOW)
     assert not after.replicas[1].superseded_in(after)
 
 

@@ -16,8 +16,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import reconcile, rotation
-from spotrelay.serving.actions import ComeBack, Drain, Replace, Request, ServeOn
+from spotrelay.serving import interruption, reconcile, steps
 from spotrelay.serving.holding import overridable
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
@@ -39,7 +38,7 @@ def warned(id_: int, ago_s: float, **facts: Any) -> Replica:
 
 def leaving(spec: ServiceSpec, *replicas: Replica, gone: Collection[int] = ()) -> list[int]:
     """Who leaves."""
-    return sorted(r.id for r in rotation.leaving(spec, rows_of(*replicas), gone, NOW))
+    return sorted(r.id for r in interruption.leaving(spec, rows_of(*replicas), gone, NOW))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def leaving(spec: ServiceSpec, *replicas: Replica, gone: Collection[int] = ()) -
 )
 def test_how_many_others_are_enough(on_warning: OnWarning, enough: list[int]) -> None:
     """All but one of those wanted, and at least one; or as many as wanted. Nobody, if none is wanted."""
-    assert [rotation.enough(spec_of(n, on_warning)) for n in range(4)] == enough
+    assert [interruption.enough(spec_of(n, on_warning)) for n in range(4)] == enough
 
 
 @pytest.mark.parametrize("on_warning", OnWarning)
@@ -56,9 +55,9 @@ def test_how_many_others_are_enough(on_warning: OnWarning, enough: list[int]) ->
 def test_one_that_others_make_up_for_leaves_at_once(on_warning: OnWarning, replicas: int) -> None:
     """As soon as enough others stay, and not with one fewer, unless its answers are too long to wait."""
     spec = spec_of(replicas, on_warning)
-    enough = rotation.enough(spec)
+    enough = interruption.enough(spec)
     for staying in range(5):
-        may = rotation.may_leave(spec, NOW, staying, NOW, is_last=staying == 0)
+        may = interruption.may_leave(spec, NOW, staying, NOW, is_last=staying == 0)
         assert may is (staying >= enough or on_warning is LEAVE)
 
 
@@ -68,22 +67,22 @@ def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) 
     """120 s less the drain and 20 s of the balancer's lag; the very last one until 10 s before its end."""
     spec = spec_of(3, SERVE_ON, drain_s)
     last = NOW + seconds(110 if is_last else 120 - drain_s - 20)
-    assert (rotation.last_moment(NOW) if is_last else rotation.drain_deadline(spec, NOW)) == last
-    assert not rotation.may_leave(spec, NOW, 2, last - MOMENT, is_last=is_last)
-    assert rotation.may_leave(spec, NOW, 2, last, is_last=is_last)
+    assert (interruption.last_moment(NOW) if is_last else interruption.drain_deadline(spec, NOW)) == last
+    assert not interruption.may_leave(spec, NOW, 2, last - MOMENT, is_last=is_last)
+    assert interruption.may_leave(spec, NOW, 2, last, is_last=is_last)
 
 
 def test_somebody_looks_at_both_moments() -> None:
     """A second after the drain deadline, and after the last moment, until which only the very last stays."""
-    assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
+    assert interruption.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
 
 
 def test_who_looks_shortly_before_a_moment_has_somebody_look_at_it() -> None:
     """Within the last seconds, and no more once the moment is there: then it is this very look."""
     spec, within = spec_of(3), seconds(timing.LOOK_AGAIN_WITHIN_S)
-    for at in rotation.looks_due(spec, NOW):
+    for at in interruption.looks_due(spec, NOW):
         for now, is_soon in ((at - within - MOMENT, False), (at - within, True), (at, False)):
-            assert rotation.is_due_soon(spec, NOW, now) is is_soon
+            assert interruption.is_due_soon(spec, NOW, now) is is_soon
 
 
 def test_of_several_with_nobody_else_one_stays() -> None:
@@ -143,11 +142,11 @@ def test_the_rotation_is_never_emptied_before_the_last_moment(
     """
     spec, rows, gone = fleet
     before = {r.id: r for r in rows.replicas.values() if r.serves and r.id not in gone}
-    left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
-    on = {r.id for r in rows.replicas.values() if r.is_warned and rotation.may_serve_on(r)}
+    left = {r.id for r in interruption.leaving(spec, rows, gone, NOW)}
+    on = {r.id for r in rows.replicas.values() if r.is_warned and interruption.may_serve_on(r)}
     assert left <= on - gone, "only what serves on leaves"
     if before and spec.replicas and spec.on_warning is not LEAVE:
-        ends = [rotation.last_moment(r.warned_at) if r.warned_at else None for r in before.values()]
+        ends = [interruption.last_moment(r.warned_at) if r.warned_at else None for r in before.values()]
         assert before.keys() - left or all(end is not None and end <= NOW for end in ends)
 
 
@@ -167,11 +166,11 @@ def test_the_target_groups_delay_is_the_longest_way_out(
 def test_everybody_who_is_warned_is_out_in_time(fleet: tuple[ServiceSpec, Rows, set[int]]) -> None:
     """Nobody serves on until EC2 takes it; beyond the drain deadline only the very last one does."""
     spec, rows, gone = fleet
-    left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
+    left = {r.id for r in interruption.leaving(spec, rows, gone, NOW)}
     there = [r for r in rows.replicas.values() if r.serves and r.id not in gone | left]
     warned_at = [r.warned_at for r in there if r.warned_at]
-    assert all(rotation.last_moment(at) > NOW for at in warned_at)
-    late = [at for at in warned_at if rotation.drain_deadline(spec, at) <= NOW]
+    assert all(interruption.last_moment(at) > NOW for at in warned_at)
+    late = [at for at in warned_at if interruption.drain_deadline(spec, at) <= NOW]
     assert len(late) <= (1 if len(there) == len(warned_at) else 0)
 
 
@@ -189,7 +188,7 @@ def back(*replicas: Replica, wanted: int = 2, **seen: Any) -> list[int]:
     instances = [an_instance(r.id) for r in replicas]
     observed = seen_of(*replicas, **{"instances": instances, **seen})
     actions = reconcile.decide(demo_spec(replicas=wanted), observed, NOW)
-    return [a.replica.id for a in actions if isinstance(a, ComeBack)]
+    return [a.replica.id for a in actions if a.name == "ComeBack"]
 
 
 def test_what_has_left_comes_back_while_nobody_serves() -> None:
@@ -233,7 +232,7 @@ def test_what_comes_back_stays_while_nobody_is_seen_to_serve() -> None:
     health = {1: TargetState.HEALTHY, 4: TargetState.UNHEALTHY}
     seen = seen_of(kept, young, instances=[an_instance(1)], health=health)
     actions = reconcile.decide(demo_spec(replicas=1), seen, NOW)
-    assert [type(a) for a in actions] == [ComeBack]
+    assert [a.name for a in actions] == ["ComeBack"]
 
 
 def test_what_has_left_comes_back_as_a_person_ends_the_last_one() -> None:
@@ -244,8 +243,8 @@ def test_what_has_left_comes_back_as_a_person_ends_the_last_one() -> None:
     )
     held = overridable(reconcile.decide(demo_spec(replicas=2), seen, NOW))
     actions = reconcile.decide(demo_spec(replicas=2), replace(seen, vouched=held), NOW)
-    assert [a.replica.id for a in actions if isinstance(a, Drain)] == [4]
-    assert [a.replica.id for a in actions if isinstance(a, ComeBack)] == [1]
+    assert [a.replica.id for a in actions if a.name == "Drain"] == [4]
+    assert [a.replica.id for a in actions if a.name == "ComeBack"] == [1]
 
 
 def test_what_ec2_does_not_show_comes_back_if_it_answers() -> None:
@@ -279,13 +278,16 @@ def test_what_is_ending_or_never_served_does_not_come_back() -> None:
 def test_one_that_comes_back_is_asked_like_any_that_starts() -> None:
     """Whatever was noted of it is over; what it left for, and by whom it is replaced, stays on record."""
     row = left(1, unhealthy_since=NOW, silent_since=NOW, refusals=2, missing_since=NOW, replaced_by=7)
-    after = ComeBack(row).after(row, NOW)
+    after = steps.come_back(row, NOW).row
     assert (after.state, after.since, after.replaced_by) == (ReplicaState.STARTING, NOW, 7)
     assert (after.unhealthy_since, after.silent_since, after.missing_since, after.refusals) == (None,) * 3 + (
         0,
     )
-    for loss in (Drain(after, "instance gone", is_gone=True), ServeOn(after, "warned", NOW)):
-        assert not loss.loses, "it is there beside those that should be"
+    for loss in (
+        steps.drain(after, NOW, "instance gone", is_gone=True),
+        steps.serve_on(after, NOW, "warned", NOW),
+    ):
+        assert not loss.is_loss, "it is there beside those that should be"
     assert not after.is_counted
 
 
@@ -303,9 +305,9 @@ def test_what_comes_back_leaves_once_as_many_as_wanted_serve() -> None:
             health={1: TargetState.INITIAL, **dict.fromkeys((r.id for r in serving), TargetState.HEALTHY)},
         )
         actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
-        assert [a.replica.id for a in actions if isinstance(a, Drain)] == leaves
-        assert [a.count for a in actions if isinstance(a, Request)] == [1] * (not leaves)
-        assert not [a for a in actions if isinstance(a, Replace)]
+        assert [a.replica.id for a in actions if a.name == "Drain"] == leaves
+        assert [len(a.creates) for a in actions if a.name == "Request"] == [1] * (not leaves)
+        assert not [a for a in actions if a.name == "Replace"]
     assert row.to(READY, NOW).is_counted
 
 
@@ -316,8 +318,8 @@ def test_one_that_comes_back_and_is_warned_is_on_record() -> None:
     actions = reconcile.decide(
         demo_spec(replicas=1), seen_of(row, instances=[an_instance(1)], warned=[1]), NOW
     )
-    assert [a.warned_at for a in actions if isinstance(a, ServeOn)] == [NOW]
-    assert not [a for a in actions if isinstance(a, Replace)]
+    assert [a.row.warned_at for a in actions if a.name == "ServeOn"] == [NOW]
+    assert not [a for a in actions if a.name == "Replace"]
 
 
 def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:
@@ -326,7 +328,7 @@ def test_one_that_came_back_and_fails_is_no_failure_of_its_version() -> None:
     silent = reconcile.late(demo_spec(), rows_of(row), {"i-1"}, NOW)
     dead = seen_of(row, instances=[an_instance(1, InstanceState.TERMINATED)])
     ended = reconcile.decide(demo_spec(replicas=1), dead, NOW)
-    assert [type(a) for a in (*silent, ended[0])] == [Drain, Drain]
+    assert [a.name for a in (*silent, ended[0])] == ["Drain", "Drain"]
 
 
 # Spared.
@@ -336,11 +338,14 @@ def test_the_last_one_stays_at_its_last_moment_if_ec2_spares_it() -> None:
     """While nobody else serves, and for that one only."""
     spec, over = spec_of(2, OnWarning.NEEDED, 30), NOW - seconds(115)
     rows = rows_of(a_replica(1, READY, warned_at=over), a_replica(2, READY, warned_at=over))
-    leaving = {r.id for r in rotation.leaving(spec, rows, (), NOW, dict.fromkeys(("i-1", "i-2")))}
+    leaving = {r.id for r in interruption.leaving(spec, rows, (), NOW, dict.fromkeys(("i-1", "i-2")))}
     assert leaving == {1}
-    assert {r.id for r in rotation.leaving(spec, rows, (), NOW, {"i-1": None})} == {1, 2}
+    assert {r.id for r in interruption.leaving(spec, rows, (), NOW, {"i-1": None})} == {1, 2}
     served = rows_of(*rows.replicas.values(), a_replica(3, READY), a_replica(4, READY))
-    assert {r.id for r in rotation.leaving(spec, served, (), NOW, dict.fromkeys(("i-1", "i-2")))} == {1, 2}
+    assert {r.id for r in interruption.leaving(spec, served, (), NOW, dict.fromkeys(("i-1", "i-2")))} == {
+        1,
+        2,
+    }
 
 
 def test_the_last_one_stays_if_ec2_has_warned_it_once_more() -> None:
@@ -348,10 +353,12 @@ def test_the_last_one_stays_if_ec2_has_warned_it_once_more() -> None:
     rows = rows_of(a_replica(1, READY, warned_at=NOW - seconds(115)))
     for ago_s, leaves in ((115, True), (109, False), (110, True)):
         said = {"i-1": NOW - seconds(ago_s)}
-        assert bool([*rotation.leaving(spec_of(1), rows, (), NOW, said)]) is leaves
+        assert bool([*interruption.leaving(spec_of(1), rows, (), NOW, said)]) is leaves
     earlier = {"i-1": NOW - seconds(999)}
     fresh = rows_of(a_replica(1, READY, warned_at=NOW))
-    assert [*rotation.leaving(spec_of(1), fresh, (), NOW, earlier)] == [], "what is on record may be later"
+    assert [*interruption.leaving(spec_of(1), fresh, (), NOW, earlier)] == [], (
+        "what is on record may be later"
+    )
 
 
 def test_where_no_row_says_who_serves_all_stay_until_their_last_moment() -> None:
@@ -371,7 +378,7 @@ def test_who_has_left_may_be_the_last_only_while_nobody_serves() -> None:
     """EC2 is asked about few: about who serves on, and who was to leave where nobody does by their rows."""
     left = a_replica(1, ReplicaState.DRAINING, warned_at=NOW)
     rising, serves = a_replica(2, ReplicaState.STARTING), a_replica(3, READY)
-    assert rotation.last_in_rotation([left, rising]) == [left]
-    assert rotation.last_in_rotation([left, rising, serves]) == []
+    assert interruption.last_in_rotation([left, rising]) == [left]
+    assert interruption.last_in_rotation([left, rising, serves]) == []
     serves_on = replace(serves, warned_at=NOW)
-    assert rotation.last_in_rotation([left, rising, serves_on]) == [serves_on]
+    assert interruption.last_in_rotation([left, rising, serves_on]) == [serves_on]

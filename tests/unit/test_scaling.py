@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from spotrelay.control.controller import Controller
 from spotrelay.control.reporting import SHOWN_UNKNOWN, Reporting
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import ScaleRequest, Source
 from spotrelay.core.scaling import (
     LOAD_KNOWN_S,
     Load,

@@ -13,8 +13,8 @@ from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ReadinessProbe
 from spotrelay.core.timing import seconds
-from spotrelay.serving import reconcile, silence
-from spotrelay.serving.actions import Action, Drain, NoteSilence, Replace
+from spotrelay.serving import reconcile, silence, steps
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 
@@ -26,7 +26,7 @@ PROBED = replace(
 BEFORE = NOW - seconds(60)
 
 
-def heard(*replicas: Replica, **answers: Any) -> list[NoteSilence]:
+def heard(*replicas: Replica, **answers: Any) -> list[Step]:
     """What is noted of them after such answers."""
     return silence.heard(PROBED, rows_of(*replicas), Answers(**answers), NOW)
 
@@ -37,7 +37,7 @@ def test_silence_is_noted_once() -> None:
     others = a_replica(3, ReplicaState.STARTING), a_replica(4, READY, warned_at=NOW)
     assert heard(well, silent, *others, answering=frozenset({"i-1"})) == []
     noted = heard(well, silent, *others, answering=frozenset({"i-2"}))
-    assert noted == [NoteSilence(well, NOW), NoteSilence(silent, None)]
+    assert noted == [steps.note_silence(well, NOW), steps.note_silence(silent, None)]
 
 
 # Refusing.
@@ -48,11 +48,11 @@ def test_refusals_in_a_row_are_counted() -> None:
     row = a_replica(1, READY)
     for count in (1, timing.REFUSALS):
         (noted,) = heard(row, refusing=frozenset({"i-1"}))
-        assert (noted.refusals, noted.silent_since) == (count, NOW)
-        row = noted.after(row, NOW)
+        assert (noted.row.refusals, noted.row.silent_since) == (count, NOW)
+        row = noted.row
     assert heard(row, refusing=frozenset({"i-1"})) == [], "nothing more to note"
-    assert heard(row) == [NoteSilence(row, NOW)]
-    assert heard(row, answering=frozenset({"i-1"})) == [NoteSilence(row, None)]
+    assert heard(row) == [steps.note_silence(row, NOW)]
+    assert heard(row, answering=frozenset({"i-1"})) == [steps.note_silence(row, None)]
 
 
 def refusing(id_: int, refusals: int = timing.REFUSALS, **facts: Any) -> Replica:
@@ -60,7 +60,7 @@ def refusing(id_: int, refusals: int = timing.REFUSALS, **facts: Any) -> Replica
     return a_replica(id_, READY, silent_since=BEFORE, refusals=refusals, **facts)
 
 
-def decide(*replicas: Replica, wanted: int = 3, health: TargetState = TargetState.HEALTHY) -> list[Action]:
+def decide(*replicas: Replica, wanted: int = 3, health: TargetState = TargetState.HEALTHY) -> list[Step]:
     """The tick's decision while the load balancer says this of all that are ready."""
     seen = seen_of(
         *replicas,
@@ -74,8 +74,8 @@ def test_one_that_refuses_leaves_at_once_while_others_answer() -> None:
     """Having the fewest requests outstanding it would get the most. Its replacement comes with it."""
     row = refusing(1)
     actions = decide(row, a_replica(2, READY), a_replica(3, READY))
-    assert actions[0] == Drain(row, silence.REFUSES)
-    assert [a.reason for a in actions if isinstance(a, Replace)] == [silence.REFUSES]
+    assert actions[0] == steps.drain(row, NOW, silence.REFUSES)
+    assert [a.reason for a in actions if a.name == "Replace"] == [silence.REFUSES]
 
 
 def test_one_refusal_is_chance() -> None:
@@ -91,7 +91,7 @@ def test_it_stays_where_most_refuse(answering: int, wanted: int, *, leaves: bool
     """Then the probe is wrong sooner than they are: half of those wanted must answer, and one at least."""
     well = [a_replica(id_, READY) for id_ in range(1, answering + 1)]
     ill = [refusing(id_) for id_ in range(answering + 1, max(wanted, answering + 1) + 1)]
-    assert any(isinstance(a, Drain) for a in decide(*well, *ill, wanted=wanted)) == leaves
+    assert any(a.name == "Drain" for a in decide(*well, *ill, wanted=wanted)) == leaves
 
 
 def test_a_warned_one_serves_on_for_those_that_leave_by_the_same_tick() -> None:
@@ -105,9 +105,7 @@ def test_a_warned_one_serves_on_for_those_that_leave_by_the_same_tick() -> None:
         instances=[an_instance(i) for i in ids],
         health=dict.fromkeys(ids, TargetState.HEALTHY),
     )
-    leaving = [
-        a.replica.id for a in reconcile.decide(demo_spec(replicas=5), seen, NOW) if isinstance(a, Drain)
-    ]
+    leaving = [a.replica.id for a in reconcile.decide(demo_spec(replicas=5), seen, NOW) if a.name == "Drain"]
     assert leaving == [1, 2]
 
 
@@ -131,9 +129,9 @@ def test_who_answers_is_who_serves() -> None:
         a_replica(2, READY, warned_at=NOW),
         a_replica(2, ReplicaState.STARTING),
     ):
-        assert Drain(row, silence.REFUSES) not in decide(row, other, wanted=2)
+        assert steps.drain(row, NOW, silence.REFUSES) not in decide(row, other, wanted=2)
     both = row, a_replica(2, READY)
-    assert Drain(row, silence.REFUSES) not in decide(*both, wanted=2, health=TargetState.UNHEALTHY)
+    assert steps.drain(row, NOW, silence.REFUSES) not in decide(*both, wanted=2, health=TargetState.UNHEALTHY)
 
 
 # Busy.
@@ -143,9 +141,11 @@ def test_a_busy_one_is_silent_anew_each_time_it_proves_it() -> None:
     """It has finished something since the last look, and is full; when that began is kept, and the count."""
     first = a_replica(1, READY)
     (noted,) = heard(first, work={"i-1": Work(40, 3)})
-    assert noted == NoteSilence(first, NOW, finished=40)
+    assert noted == steps.note_silence(first, NOW, finished=40)
     row = a_replica(1, READY, silent_since=BEFORE, finished=40)
-    assert heard(row, work={"i-1": Work(41, 3)}) == [NoteSilence(row, NOW, busy_since=BEFORE, finished=41)]
+    assert heard(row, work={"i-1": Work(41, 3)}) == [
+        steps.note_silence(row, NOW, busy_since=BEFORE, finished=41)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_busy_one_is_silent_anew_each_time_it_proves_it() -> None:
 def test_without_evidence_silence_goes_on(facts: dict[str, Any], work: Work | None) -> None:
     """Nothing finished, nothing to do or nothing told: the old rule holds."""
     row = a_replica(1, READY, silent_since=BEFORE, **facts)
-    (after,) = [n.after(row, NOW) for n in heard(row, work={"i-1": work} if work else {})] or [row]
+    (after,) = [n.row for n in heard(row, work={"i-1": work} if work else {})] or [row]
     assert after.silent_since == BEFORE
     assert after.busy_since == facts.get("busy_since")
     assert after.finished == (work.finished if work else 40)
@@ -180,7 +180,7 @@ def test_what_is_past_its_excuse_is_silent_and_written_no_more() -> None:
 def test_an_answer_ends_it() -> None:
     """Nothing of it is left for the next time."""
     row = a_replica(1, READY, silent_since=NOW, busy_since=BEFORE, finished=40)
-    assert heard(row, answering=frozenset({"i-1"})) == [NoteSilence(row, None)]
+    assert heard(row, answering=frozenset({"i-1"})) == [steps.note_silence(row, None)]
 
 
 def test_a_service_without_evidence_has_no_busy_ones() -> None:

@@ -17,7 +17,6 @@ from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.serving import reconcile, slots
-from spotrelay.serving.actions import End, Terminate
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of
@@ -269,16 +268,18 @@ def test_one_row_that_got_lost_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "steps"),
+    ("shown", "ends"),
     [
-        ({SLOTS[0]: TargetState.HEALTHY}, [End]),
-        ({SLOTS[0]: TargetState.DRAINING}, [Terminate]),
-        ({"i-other": TargetState.HEALTHY}, [Terminate]),
-        pytest.param({SLOTS[1]: TargetState.HEALTHY}, [Terminate], id="its own, long after it should be out"),
+        ({SLOTS[0]: TargetState.HEALTHY}, ["End"]),
+        ({SLOTS[0]: TargetState.DRAINING}, ["Terminate"]),
+        ({"i-other": TargetState.HEALTHY}, ["Terminate"]),
+        pytest.param(
+            {SLOTS[1]: TargetState.HEALTHY}, ["Terminate"], id="its own, long after it should be out"
+        ),
     ],
 )
 def test_an_instance_is_not_ended_under_a_slot_whose_row_got_lost(
-    shown: dict[str, TargetState], steps: list[type]
+    shown: dict[str, TargetState], ends: list[str]
 ) -> None:
     """The last slot that has a row goes. The other one serves, and gets a row again in a while."""
     gone = a_replica(2, ReplicaState.DRAINING, instance_id=SLOTS[1], slots=2)
@@ -287,7 +288,18 @@ def test_an_instance_is_not_ended_under_a_slot_whose_row_got_lost(
         seen_of(gone, instances=[replace(instance, id=slot, slots=2) for slot in SLOTS[:2]]), health=shown
     )
     decided = reconcile.decide(demo_spec(replicas=0), seen, NOW)
-    assert [type(step) for step in decided if isinstance(step, (End, Terminate))] == steps
+    assert [step.name for step in decided if step.name in ("End", "Terminate")] == ends
+
+
+def test_a_slot_that_ends_says_that_its_instance_was_warned() -> None:
+    """It is found with the end: the row has both, and the last slot's is left to EC2."""
+    rows = [a_replica(n, ReplicaState.DRAINING, instance_id=SLOTS[n], slots=2) for n in (0, 1)]
+    instance = Instance(FIRST, InstanceState.RUNNING, POOL, NOW)
+    slots_seen = [replace(instance, id=slot, slots=2) for slot in SLOTS[:2]]
+    seen = replace(seen_of(*rows, instances=slots_seen), warned={SLOTS[0]: NOW})
+    noted, ended, *_ = reconcile.decide(demo_spec(replicas=0), seen, NOW)
+    assert (noted.name, ended.name, ended.before) == ("NoteWarning", "End", noted.after)
+    assert ended.row.warned_at == NOW
 
 
 def test_an_answer_that_got_lost_brings_all_of_its_slots() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.answers import Trouble
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
@@ -19,9 +20,8 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
-from spotrelay.serving import projection, strength
+from spotrelay.serving import changes, steps, strength
 from spotrelay.serving import standby as standbys
-from spotrelay.serving.actions import Drain, MarkReady, Resume, StandBy, StartInstance, TryOut
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import (
@@ -78,6 +78,22 @@ def resumed(world: Troubled) -> list[Replica]:
 
 
 # Prepared.
+
+
+def test_a_standby_that_is_prepared_has_no_trouble_any_more() -> None:
+    """It tells that it is over by the answer that has it stopped: its row has both."""
+    spec = replace(spec_of(), readiness_probe=PROBE)
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    later = {f"i-{n:017x}" for n in range(spec.replicas + 1, spec.replicas + 5)}
+    world.prober.silent = set(later)
+    world.prober.trouble = dict.fromkeys(later, Trouble("crashes", is_crash=True))
+    settle(world, controller, 24)
+    assert any(r.is_crashing for r in active(world))
+    world.prober.trouble, world.prober.silent = {}, set()
+    settle(world, controller, 1)
+    (standby,) = standing_by(world)
+    assert (standby.trouble, standby.is_crashing) == (None, False)
 
 
 def test_standbys_are_prepared_one_at_a_time_once_the_service_is_whole() -> None:
@@ -231,21 +247,21 @@ STOPPED = InstanceState.STOPPED
 @pytest.mark.parametrize(
     ("wanted", "serving", "state", "decided"),
     [
-        (3, (1, 2), STOPPED, [TryOut]),
-        pytest.param(1, (1, 2), STOPPED, [Drain], id="first they are as few as wanted"),
+        (3, (1, 2), STOPPED, ["TryOut"]),
+        pytest.param(1, (1, 2), STOPPED, ["Drain"], id="first they are as few as wanted"),
         pytest.param(3, (1,), STOPPED, [], id="a replica is missing"),
         pytest.param(3, (1, 2), InstanceState.STOPPING, [], id="it can't be started yet"),
     ],
 )
 def test_one_is_tried_out_when_nothing_else_is_to_do(
-    wanted: int, serving: tuple[int, ...], state: InstanceState, decided: list[type]
+    wanted: int, serving: tuple[int, ...], state: InstanceState, decided: list[str]
 ) -> None:
     """And not what this very tick has given its row."""
     spec = spec_of(wanted, readiness_probe=None)
     replicas = [a_replica(i, ReplicaState.READY) for i in serving]
     idle = [a_replica(i, STANDBY, is_standby=True, version=spec.version) for i in (3, 4, 5)]
     seen = seen_of(*replicas, *idle, instances=[an_instance(r.id, state) for r in idle])
-    assert [type(a) for a in standbys.keep(spec, seen, NOW)] == decided
+    assert [a.name for a in standbys.keep(spec, seen, NOW)] == decided
     as_new = replace(seen, as_read=rows_of(*replicas))
     assert list(standbys.keep(spec, as_new, NOW)) == []
 
@@ -289,8 +305,8 @@ def test_a_refused_trial_ends_no_brake() -> None:
     row = a_replica(4, ReplicaState.PROVISIONING, is_standby=True, retry_at=NOW)
     before = Backoff(2, NOW + seconds(600), 1)
     for state, after in ((ReplicaState.PROVISIONING, before), (ReplicaState.STARTING, Backoff())):
-        stops = [StandBy(replace(row, state=state, entered={**row.entered, state: NOW}))]
-        assert projection.standby_backoff_after(before, stops, NOW) == after
+        stops = [steps.stand_by(replace(row, state=state, entered={**row.entered, state: NOW}), NOW)]
+        assert changes._standby_backoff_after(before, stops, NOW) == after
 
 
 @pytest.mark.parametrize("state", [InstanceState.STOPPING, InstanceState.STOPPED])
@@ -534,8 +550,8 @@ def test_what_was_never_resumed_is_expected_to_take_what_others_took(
     others = [a_replica(n, STANDBY, is_standby=True, resume_s=s) for n, s in enumerate(others_s, 10)]
     cold = a_replica(1, ReplicaState.READY, resume_s=5000)
     known = rows_of(standby, cold, *others)
-    (delta,) = projection.deltas("demo", spec_of(), known, [Resume(standby, "missing")], NOW)
-    (heir,) = delta.create
+    (step,) = standbys.bridge(replace(spec_of(), replicas=2), known, {standby.id}, NOW)
+    (heir,) = step.creates
     assert heir.resume_s == expected_s
 
 
@@ -562,8 +578,8 @@ def test_what_a_resume_took_goes_with_the_instance() -> None:
     settle(world, controller, 3)
     (fallback,) = resumed(world)
     assert fallback.resume_s
-    again = MarkReady(fallback.to(ReplicaState.DRAINING, NOW).to(ReplicaState.STARTING, NOW))
-    assert again.after(again.replica, NOW + seconds(900)).resume_s == fallback.resume_s
+    starting = fallback.to(ReplicaState.DRAINING, NOW).to(ReplicaState.STARTING, NOW)
+    assert steps.mark_ready(starting, NOW + seconds(900)).row.resume_s == fallback.resume_s
     world.fleet.capacity.clear()
     settle(world, controller, 60)
     assert {r.instance_id: r.resume_s for r in standing_by(world)}[fallback.instance_id] == fallback.resume_s
@@ -921,7 +937,7 @@ def test_a_start_is_asked_for_again_after_ten_seconds_and_no_sooner() -> None:
     """Whoever asked first may still be at it."""
     for since_s, again in ((timing.AGAIN_S, True), (timing.AGAIN_S - 0.1, False)):
         row = a_replica(1, ReplicaState.PROVISIONING, since_s=since_s, is_standby=True, is_fallback=True)
-        assert list(standbys.awaken(row, NOW)) == ([StartInstance(row)] if again else [])
+        assert list(standbys.awaken(row, NOW)) == ([steps.start_instance(row)] if again else [])
 
 
 def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from spotrelay.control.controller import Controller
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest, Source
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.serving import standby_count
 from spotrelay.serving.standby_count import StandbyCount

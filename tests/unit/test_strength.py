@@ -10,22 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, reconcile, replacement, strength
-from spotrelay.serving.actions import (
-    Action,
-    Adopt,
-    Drain,
-    Launch,
-    MarkReady,
-    NoteHealth,
-    Request,
-    ServeOn,
-    TakeIn,
-)
+from spotrelay.serving import changes, reconcile, replacement, steps, strength
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, an_instance, losing, replacing, seen_of, told, without
 from tests.unit.strengths import (
@@ -50,13 +40,19 @@ from tests.unit.strengths import (
 )
 
 
-def places(spec: ServiceSpec, seen: Observation, *found: Action) -> list[Action]:
+def places(spec: ServiceSpec, seen: Observation, *found: Step) -> list[Step]:
     """What comes of the places of those that the tick found lost."""
-    left = projection.after(spec, seen.rows, found, NOW)
+    left = changes.after(spec, seen.rows, found, NOW)
     return list(replacement.decide(spec, seen.with_rows(left), NOW))
 
 
 # What serves is never given up while the rest are fewer than wanted.
+
+
+def taken_in(state: ReplicaState, *, is_fallback: bool = False) -> Step:
+    """An instance that no row knew."""
+    reason = "serves, and nothing on record knew it"
+    return steps.take_in(NOW, an_instance(9), state, reason, 1, is_fallback=is_fallback)
 
 
 def test_a_fallback_serves_on_while_no_spot_does() -> None:
@@ -84,11 +80,11 @@ def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
     assert dropped(decide(spec, look(*there))) == [2]
     for decided in (
         losing(there[0], "lost"),
-        [NoteHealth(there[0], NOW)],
-        told(ServeOn(there[0], "interruption warning", NOW)),
+        [steps.note_health(there[0], NOW)],
+        told(steps.serve_on(there[0], NOW, "interruption warning", NOW)),
     ):
         assert dropped(decide(spec, look(*there), *decided)) == []
-    assert dropped(decide(spec, look(*there), NoteHealth(there[0], None))) == [2]
+    assert dropped(decide(spec, look(*there), steps.note_health(there[0], None))) == [2]
 
 
 def test_surplus_waits_until_it_is_known_who_serves() -> None:
@@ -97,7 +93,7 @@ def test_surplus_waits_until_it_is_known_who_serves() -> None:
     It may have been busy for a moment: until the next tick it counts as serving, and doesn't go for nothing.
     """
     rows = [spot(i) for i in (1, 2, 3)]
-    ill = [NoteHealth(r, NOW) for r in rows]
+    ill = [steps.note_health(r, NOW) for r in rows]
     spec = demo_spec(replicas=2)
     assert dropped(decide(spec, look(*rows))) == [3]
     assert dropped(decide(spec, look(*rows), *ill[:2])) == [], "one serves for sure"
@@ -106,11 +102,15 @@ def test_surplus_waits_until_it_is_known_who_serves() -> None:
     assert dropped(decide(spec, look(*noted, rows[2]))) == [2], "as the tick after it has it"
     assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [3], "two that serve are left"
     rising = replace(rows[2], state=STARTING)
-    assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising))) == [3], "it counts as serving"
-    assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising), ill[0])) == [], "two do"
-    came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
+    assert dropped(decide(spec, look(*rows[:2], rising), steps.mark_ready(rising, NOW))) == [3], (
+        "it counts as serving"
+    )
+    assert dropped(decide(spec, look(*rows[:2], rising), steps.mark_ready(rising, NOW), ill[0])) == [], (
+        "two do"
+    )
+    came = taken_in(READY)
     assert dropped(decide(spec, look(*rows[:2]), came)) == [2], "what was taken in answers its checks"
-    assert dropped(decide(spec, look(*rows[:2]), replace(came, state=STARTING))) == [], "or doesn't yet"
+    assert dropped(decide(spec, look(*rows[:2]), taken_in(STARTING))) == [], "or doesn't yet"
 
 
 def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() -> None:
@@ -166,7 +166,7 @@ def test_scaling_in_during_a_loss_replaces_nothing_and_takes_nothing(state: Inst
     healthy = dict.fromkeys((1, 2, 3), TargetState.HEALTHY)
     seen = seen_of(*rows, instances=instances, health=healthy, warned=() if state else (1,))
     actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
-    (drain,) = (a for a in actions if isinstance(a, Drain))
+    (drain,) = (a for a in actions if a.name == "Drain")
     assert actions == [drain, without(drain)]
     assert drain.replica == rows[0]
 
@@ -174,7 +174,7 @@ def test_scaling_in_during_a_loss_replaces_nothing_and_takes_nothing(state: Inst
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_what_serves_on_needlessly_is_not_replaced(replicas: int) -> None:
     """Of two replicas one is warned and serves on: with one wanted it gets no replacement."""
-    serves_on = ServeOn(spot(1), "interruption warning", NOW)
+    serves_on = steps.serve_on(spot(1), NOW, "interruption warning", NOW)
     outcome = places(demo_spec(replicas=replicas), look(serves_on.replica, spot(2)), serves_on)
     assert outcome == [replacing(serves_on) if replicas == 2 else without(serves_on)]
 
@@ -198,13 +198,13 @@ def test_nobody_stands_in_for_what_is_given_up() -> None:
 
 def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
     """What had been lost sight of counts as soon as it has a row again; as a loss's replacement, too."""
-    came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
+    came = taken_in(READY)
     assert decide(demo_spec(replicas=2), look(spot(1)), came) == []
     (request,) = decide(demo_spec(replicas=3), look(spot(1)), came)
-    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
-    for useless in (replace(came, state=DRAINING), replace(came, is_fallback=True)):
-        assert isinstance(decide(demo_spec(replicas=2), look(spot(1)), useless)[0], Request)
-    lost = Drain(spot(1), "gone")
+    assert request == steps.request(NOW, 1, "fewer replicas than wanted", SPOT, 1)
+    for useless in (taken_in(DRAINING), taken_in(READY, is_fallback=True)):
+        assert decide(demo_spec(replicas=2), look(spot(1)), useless)[0].name == "Request"
+    lost = steps.drain(spot(1), NOW, "gone")
     assert places(demo_spec(replicas=1), look(lost.replica), lost, came) == [without(lost)]
     assert places(demo_spec(replicas=2), look(lost.replica), lost, came) == [replacing(lost)]
 
@@ -268,7 +268,7 @@ def test_regular_replicas_are_as_many_as_wanted(fleet: _Fleet) -> None:
     """Fallbacks neither fill the number of the others nor make one of them go."""
     actions = decide(fleet.spec, look(*fleet.replicas))
     regular = {r.id for r in fleet.replicas if r.state.is_active and not r.is_fallback}
-    requested = sum(a.count for a in actions if isinstance(a, Request) and not a.is_fallback)
+    requested = sum(len(a.creates) for a in actions if a.name == "Request" and not a.creates[0].is_fallback)
     gone = regular & set(dropped(actions))
     assert len(regular) - len(gone) + requested == fleet.spec.replicas
     assert not gone or not requested
@@ -281,21 +281,21 @@ def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
     But all that EC2 refused is tried again when a fallback's turn has come.
     """
     actions = decide(fleet.spec, look(*fleet.replicas))
-    launches = [a for a in actions if isinstance(a, Launch)]
-    named = [r.id for a in launches for r in a.replicas] + dropped(actions)
+    launches = [a for a in actions if a.name == "Launch"]
+    named = [r.id for a in launches for r in a.launches] + dropped(actions)
     assert len(set(named)) == len(named)
     refused = [
         r for r in fleet.replicas if r.state is REQUESTED and r.attempts and r.id not in dropped(actions)
     ]
     is_turn = any(r.is_fallback and not is_early(r) for r in refused)
     for launch in launches:
-        assert {r.purchase_option for r in launch.replicas} == {launch.purchase_option}
-        early = {r.id for r in launch.replicas if is_early(r)}
+        assert {r.purchase_option for r in launch.launches} == {launch.launches[0].purchase_option}
+        early = {r.id for r in launch.launches if is_early(r)}
         if early:
             assert is_turn
             assert early <= {r.id for r in refused}
             # On-demand needs no last resort: its pools that cool are tried anyway.
-            assert launch.is_last_resort or launch.purchase_option is ON_DEMAND
+            assert launch.is_last_resort or launch.launches[0].purchase_option is ON_DEMAND
 
 
 # How the regular ones are bought.
@@ -314,7 +314,7 @@ def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
 def test_what_is_bought_how(change: dict[str, Any], spot_wanted: int, on_demand_wanted: int) -> None:
     """The base is bought on-demand, the rest on Spot; without Spot everything on-demand."""
     actions = decide(replace(demo_spec(replicas=5), **change), look())
-    requested = {a.purchase_option: a.count for a in actions if isinstance(a, Request)}
+    requested = {a.creates[0].purchase_option: len(a.creates) for a in actions if a.name == "Request"}
     assert (requested.get(SPOT, 0), requested.get(ON_DEMAND, 0)) == (spot_wanted, on_demand_wanted)
 
 
@@ -322,7 +322,9 @@ def test_only_what_is_missing_of_the_base_is_bought_on_demand() -> None:
     """What is there counts, a fallback doesn't: it is no part of the base."""
     spec = replace(demo_spec(replicas=5), base_on_demand=2)
     seen = look(on_demand(1), spot(2), refused(3), fallback(4))
-    assert [(a.purchase_option, a.count) for a in decide(spec, seen) if isinstance(a, Request)] == [
+    assert [
+        (a.creates[0].purchase_option, len(a.creates)) for a in decide(spec, seen) if a.name == "Request"
+    ] == [
         (SPOT, 1),
         (ON_DEMAND, 1),
     ]
@@ -338,7 +340,7 @@ def test_nothing_is_requested_in_vain() -> None:
     """No request is for zero replicas, whichever way all of them are bought."""
     for use_spot, option in ((True, SPOT), (False, ON_DEMAND)):
         (request,) = decide(demo_spec(replicas=2, use_spot=use_spot), look())
-        assert request == Request(2, "fewer replicas than wanted", option, 1)
+        assert request == steps.request(NOW, 2, "fewer replicas than wanted", option, 1)
 
 
 def test_what_is_replaced_is_not_requested_as_well() -> None:
@@ -346,14 +348,14 @@ def test_what_is_replaced_is_not_requested_as_well() -> None:
     lost, kept = spot(1), spot(2)
     spec = demo_spec(replicas=2)
     assert decide(spec, look(lost, kept), *losing(lost, "lost")) == []
-    (request,) = decide(spec, look(lost, kept), Drain(lost, "gone"))
-    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
+    (request,) = decide(spec, look(lost, kept), steps.drain(lost, NOW, "gone"))
+    assert request == steps.request(NOW, 1, "fewer replicas than wanted", SPOT, 1)
 
 
 def test_what_is_adopted_is_not_launched() -> None:
     """A replica that this very tick gives an instance to isn't launched beside that."""
     waiting = spot(1, REQUESTED)
-    adopt = Adopt(waiting, an_instance(9))
+    adopt = steps.adopt(waiting, NOW, an_instance(9))
     assert decide(demo_spec(replicas=1), look(waiting), adopt) == []
 
 
@@ -372,8 +374,8 @@ def test_spot_that_serves_counts_for_a_whole_service_as_well() -> None:
     due = [replace(refused(i), retry_at=NOW) for i in range(3, 7)]
     standing = [fallback(50 + i) for i in range(4)]
     (launch,) = decide(demo_spec(replicas=6), look(spot(1), spot(2), *due, *standing))
-    assert isinstance(launch, Launch)
-    assert len(launch.replicas) == 2
+    assert launch.name == "Launch"
+    assert len(launch.launches) == 2
 
 
 @pytest.mark.parametrize(("replicas", "at_once"), [(3, 2), (8, 2), (9, 3), (20, 5)])
@@ -384,12 +386,12 @@ def test_a_whole_service_returns_to_spot_few_at_a_time(replicas: int, at_once: i
     standing = [fallback(50 + i) for i in range(replicas)]
     spec = demo_spec(replicas=replicas)
     (launch,) = decide(spec, look(*due, *standing))
-    assert isinstance(launch, Launch)
-    assert [r.id for r in launch.replicas] == list(range(1, at_once + 1))
+    assert launch.name == "Launch"
+    assert [r.id for r in launch.launches] == list(range(1, at_once + 1))
     rising = [spot(i, STARTING, attempts=1) for i in range(1, at_once)]
     (launch,) = decide(spec, look(*rising, *due[at_once - 1 :], *standing))
-    assert isinstance(launch, Launch)
-    assert len(launch.replicas) == 1, "those on their way count"
+    assert launch.name == "Launch"
+    assert len(launch.launches) == 1, "those on their way count"
     rising = [spot(i, STARTING, attempts=1) for i in range(1, at_once + 1)]
     assert decide(spec, look(*rising, *due[at_once:], *standing)) == []
 
@@ -400,8 +402,8 @@ def test_a_service_in_need_asks_for_all_that_is_due() -> None:
     standing = [fallback(50 + i) for i in range(8)]
     rising = fallback(58, STARTING)
     launch, *rest = decide(demo_spec(replicas=9), look(*due, *standing, rising))
-    assert isinstance(launch, Launch)
-    assert (len(launch.replicas), rest) == (9, [])
+    assert launch.name == "Launch"
+    assert (len(launch.launches), rest) == (9, [])
 
 
 def test_spot_goes_anywhere_if_on_demand_is_refused_too() -> None:
@@ -412,10 +414,10 @@ def test_spot_goes_anywhere_if_on_demand_is_refused_too() -> None:
         (fallback(2, REQUESTED, launch_id="L"), False),
         (fallback(2, STARTING, attempts=1), False),
     ):
-        launches = [a for a in decide(demo_spec(replicas=1), look(due, standing)) if isinstance(a, Launch)]
-        assert [(a.replicas[0].id, a.is_last_resort) for a in launches if a.purchase_option is SPOT] == [
-            (1, is_last_resort)
-        ]
+        launches = [a for a in decide(demo_spec(replicas=1), look(due, standing)) if a.name == "Launch"]
+        assert [
+            (a.launches[0].id, a.is_last_resort) for a in launches if a.launches[0].purchase_option is SPOT
+        ] == [(1, is_last_resort)]
 
 
 @given(fleets(), st.data())
@@ -429,7 +431,7 @@ def test_what_serves_is_never_given_up_below_what_is_wanted(fleet: _Fleet, data:
         )
         for row in fleet.replicas
     ]
-    ill = [NoteHealth(r, NOW) for r in rows if r.serves and data.draw(st.integers(0, 5)) == 0]
+    ill = [steps.note_health(r, NOW) for r in rows if r.serves and data.draw(st.integers(0, 5)) == 0]
     gone = {*dropped(decide(fleet.spec, look(*rows), *ill)), *(a.replica.id for a in ill)}
     before = [r.id for r in rows if r.stays and r.id not in {a.replica.id for a in ill}]
     left = [r.id for r in rows if r.stays and r.id not in gone]
@@ -440,7 +442,5 @@ def test_a_fallback_s_turn_launches_nothing_that_the_brake_holds() -> None:
     """When on-demand is tried again, what EC2 refused is, too; what was never asked for waits its minute."""
     held = spot(1, REQUESTED, retry_at=NOW + seconds(30))
     turn = fallback(3, REQUESTED, attempts=1, retry_at=NOW)
-    launches = [
-        a for a in decide(demo_spec(replicas=2), look(held, refused(2), turn)) if isinstance(a, Launch)
-    ]
-    assert [[r.id for r in launch.replicas] for launch in launches] == [[2], [3]]
+    launches = [a for a in decide(demo_spec(replicas=2), look(held, refused(2), turn)) if a.name == "Launch"]
+    assert [[r.id for r in launch.launches] for launch in launches] == [[2], [3]]

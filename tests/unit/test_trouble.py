@@ -11,8 +11,7 @@ from spotrelay.core.answers import Answers, Trouble
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe
-from spotrelay.serving import trouble
-from spotrelay.serving.actions import MarkReady
+from spotrelay.serving import steps, trouble
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 from tests.unit.worlds import Troubled, active, in_rotation, settle, world_of
@@ -25,14 +24,14 @@ ONE = str(STARTS.instance_id)
 
 def test_what_has_changed_is_noted_once() -> None:
     """Not again with each tick: a row that changes makes the next one."""
-    (note,) = trouble.told([STARTS], Answers(trouble={ONE: CRASH}), NOW)
-    assert note.after(STARTS, NOW) == CRASHES
-    assert not trouble.told([CRASHES], Answers(trouble={ONE: CRASH}), NOW)
+    (note,) = trouble.told([STARTS], Answers(trouble={ONE: CRASH}))
+    assert note.row == CRASHES
+    assert not trouble.told([CRASHES], Answers(trouble={ONE: CRASH}))
 
 
 def test_between_two_starts_it_stays_known() -> None:
     """Nobody listens then; and another's words are another's."""
-    assert not trouble.told([CRASHES], Answers(trouble={"i-other": CRASH}), NOW)
+    assert not trouble.told([CRASHES], Answers(trouble={"i-other": CRASH}))
 
 
 @pytest.mark.parametrize(
@@ -40,15 +39,15 @@ def test_between_two_starts_it_stays_known() -> None:
 )
 def test_what_is_over_is_taken_back(answers: Answers) -> None:
     """It answers, or has other trouble: then it no longer crashes."""
-    (note,) = trouble.told([CRASHES], answers, NOW)
-    after = note.after(CRASHES, NOW)
+    (note,) = trouble.told([CRASHES], answers)
+    after = note.row
     assert not after.is_crashing
     assert after.trouble in (None, "answers its probe with 404")
 
 
 def test_what_is_ready_has_none() -> None:
     """Also where it came in unasked, because the prober failed."""
-    after = MarkReady(CRASHES).after(CRASHES, NOW)
+    after = steps.mark_ready(CRASHES, NOW).row
     assert (after.trouble, after.is_crashing) == (None, False)
 
 
@@ -76,6 +75,20 @@ def test_a_crash_is_counted_while_it_lasts_and_forgotten_once_ready(world: Troub
     world.prober.trouble.clear()
     settle(world, controller)
     assert {(r.state, r.trouble, r.is_crashing) for r in active(world)} == {(ReplicaState.READY, None, False)}
+
+
+def test_what_it_says_when_it_is_given_up_is_kept() -> None:
+    """It is told and given up by the same tick: its row has both."""
+    world = world_of(replace(demo_spec(), readiness_probe=ReadinessProbe("/v1", {"max_tokens": 1})))
+    controller = Controller(world.ports())
+    first = f"i-{1:017x}"
+    world.prober.silent = {first}
+    settle(world, controller)
+    world.prober.trouble = {first: CRASH}
+    world.clock.advance(demo_spec().initial_delay_s + 200)
+    controller.tick("demo")
+    (failed,) = (r for r in world.store.history("demo", 10) if r.state is ReplicaState.FAILED)
+    assert (failed.instance_id, failed.trouble) == (first, CRASH.words)
 
 
 def test_one_that_was_given_up_keeps_its_words(world: Troubled) -> None:

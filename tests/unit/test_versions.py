@@ -16,11 +16,11 @@ from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryRouter
 from spotrelay.operate import rollback
-from spotrelay.serving import projection, reconcile, rollout
-from spotrelay.serving.actions import Action, Drain, End, GiveUp, GoWithout, Launch, MarkReady, Replace
+from spotrelay.serving import changes, reconcile, rollout, steps
+from spotrelay.serving.steps import Step
 from spotrelay.serving.supersede import UNHEALTHY
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
+from tests.unit.cases import NOW, a_replica, an_instance, needless, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, new, old
 from tests.unit.worlds import active, rows, serving
 
@@ -38,7 +38,7 @@ def spec_of(replicas: int = 2, **facts: Any) -> ServiceSpec:
 BEFORE = spec_of(version=1, port=8081, readiness_probe=ASKED_BEFORE, initial_delay_s=77)
 
 
-def decide(*replicas: Replica, spec: ServiceSpec | None = None, **seen: Any) -> list[Action]:
+def decide(*replicas: Replica, spec: ServiceSpec | None = None, **seen: Any) -> list[Step]:
     """The tick's decision; every instance runs, and who is ready and not known to be ill is healthy."""
     well = {r.id: TargetState.HEALTHY for r in replicas if r.state is READY and not r.unhealthy_since}
     ill = {r.id: TargetState.UNHEALTHY for r in replicas if r.unhealthy_since}
@@ -65,7 +65,10 @@ def two(state: ReplicaState = READY, **facts: Any) -> list[Replica]:
 
 def test_as_many_again_come_up_beside_the_old_ones() -> None:
     """Whatever `surge` says."""
-    assert decide(old(1), old(2)) == [Replace(old(1), DEPLOYED, 2), Replace(old(2), DEPLOYED, 2)]
+    assert decide(old(1), old(2)) == [
+        steps.replace(old(1), NOW, DEPLOYED, 2),
+        steps.replace(old(2), NOW, DEPLOYED, 2),
+    ]
 
 
 def test_new_ones_enter_only_together() -> None:
@@ -95,15 +98,18 @@ def test_old_ones_leave_only_together() -> None:
     """Once all new ones serve; a fallback of the old version goes with them."""
     first, second, *news = two()
     assert decide(first, second, green(3), green(4, STARTING)) == []
-    assert decide(first, second, *news) == [Drain(first, DEPLOYED), Drain(second, DEPLOYED)]
+    assert decide(first, second, *news) == [
+        steps.drain(first, NOW, DEPLOYED),
+        steps.drain(second, NOW, DEPLOYED),
+    ]
     fallback = old(9, is_fallback=True)
-    assert Drain(fallback, DEPLOYED) in decide(first, second, *news, fallback)
+    assert steps.drain(fallback, NOW, DEPLOYED) in decide(first, second, *news, fallback)
     rising = green(4, STARTING)
     health = dict.fromkeys((1, 2, 3, 4), TargetState.HEALTHY)
     assert decide(first, second, green(3), rising, health=health) == [
-        MarkReady(rising),
-        Drain(first, DEPLOYED),
-        Drain(second, DEPLOYED),
+        steps.mark_ready(rising, NOW),
+        steps.drain(first, NOW, DEPLOYED),
+        steps.drain(second, NOW, DEPLOYED),
     ]
 
 
@@ -115,14 +121,14 @@ def test_an_old_one_leaves_once_the_new_one_has_baked(
     """For as long as the file says, whatever it took to start."""
     spec = spec_of(bake_s=90, on_update=on_update, surge=2)
     actions = decide(*two(since_s=ready_s), spec=spec)
-    assert (Drain(two()[0], DEPLOYED) in actions) is goes
+    assert (steps.drain(two()[0], NOW, DEPLOYED) in actions) is goes
 
 
 def test_one_that_is_replaced_by_its_like_leaves_by_itself() -> None:
     """An old one was ill while new ones came up: its replacement is of the old version, too."""
     stayed = a_replica(8, READY, replaces=1)
     assert decide(old(1, replaced_by=8), old(2), stayed, backoff=Backoff(2, NOW, version=2)) == [
-        Drain(old(1, replaced_by=8), "test")
+        steps.drain(old(1, replaced_by=8), NOW, "test")
     ]
 
 
@@ -130,19 +136,21 @@ def test_what_does_not_answer_goes_where_a_spare_one_serves_in_its_place() -> No
     """Its replacement waits for all to be there, and the spare one gets its own only when there is room."""
     ill = old(1, replaced_by=3, unhealthy_since=NOW - seconds(timing.UNHEALTHY_REPLACED_S))
     silent, spare, waiting = old(2, replaced_by=5), a_replica(5, READY, replaces=2), green(3, STARTING)
-    assert decide(ill, silent, waiting, spare) == [Drain(ill, UNHEALTHY)]
+    assert decide(ill, silent, waiting, spare) == [steps.drain(ill, NOW, UNHEALTHY)]
     assert decide(replace(ill, unhealthy_since=NOW), silent, waiting, spare) == [], "it may only be busy"
-    assert decide(silent, waiting, spare) == [Replace(spare, DEPLOYED, 2)]
+    assert decide(silent, waiting, spare) == [steps.replace(spare, NOW, DEPLOYED, 2)]
 
 
 def test_two_failures_take_all_new_ones_back() -> None:
     """They wait outside the rotation, cost, and will never enter it: the old ones serve on."""
     first, second, *news = two(STARTING)
     failed = Backoff(2, NOW, version=2)
-    gone = [a for n in news for a in (Drain(n, "its version is given up"), GoWithout(n))]
+    gone = [needless(steps.drain(n, NOW, "its version is given up")) for n in news]
     assert decide(first, second, *news, backoff=failed) == gone
     waiting = green(4, REQUESTED)
-    assert End(waiting, "its version is given up") in decide(first, second, news[0], waiting, backoff=failed)
+    assert steps.end(waiting, NOW, "its version is given up") in decide(
+        first, second, news[0], waiting, backoff=failed
+    )
     assert decide(first, second, *news, backoff=replace(failed, failures=1)) == []
 
 
@@ -150,14 +158,14 @@ def test_new_ones_that_are_needed_stay_though_their_version_failed() -> None:
     """One old replica among many new ones is no reason to drain those."""
     failed = Backoff(2, NOW, version=2)
     actions = decide(old(1), new(3), new(4), backoff=failed, spec=spec_of(3))
-    assert not [a for a in actions if isinstance(a, Drain) and a.replica.version == 2]
+    assert not [a for a in actions if a.name == "Drain" and a.replica.version == 2]
 
 
 def test_one_that_turns_ill_before_the_old_ones_left_gives_the_version_up() -> None:
     """After a minute: it may only be busy."""
     first, second, third, fourth = two()
     ill = replace(fourth, unhealthy_since=NOW - seconds(timing.UNHEALTHY_REPLACED_S))
-    assert decide(first, second, third, ill) == [GiveUp(2)]
+    assert decide(first, second, third, ill) == [steps.give_up(2)]
     assert decide(first, second, third, replace(fourth, unhealthy_since=NOW - seconds(59))) == []
 
 
@@ -165,9 +173,9 @@ def test_a_quota_that_cannot_hold_both_gives_the_version_up() -> None:
     """EC2 has refused one for half an hour, while the others wait and cost."""
     first, second, third, _ = two(STARTING)
     refused = {"attempts": 3, "retry_at": NOW + seconds(60)}
-    for since_s, given_up in ((1799, []), (1800, [GiveUp(2)])):
+    for since_s, given_up in ((1799, []), (1800, [steps.give_up(2)])):
         waiting = green(4, REQUESTED, since_s=since_s, entered={REQUESTED: NOW - seconds(since_s)}, **refused)
-        assert [a for a in decide(first, second, third, waiting) if isinstance(a, GiveUp)] == given_up
+        assert [a for a in decide(first, second, third, waiting) if a.name == "GiveUp"] == given_up
 
 
 def test_what_others_wait_for_is_launched_however_many_rise() -> None:
@@ -175,7 +183,7 @@ def test_what_others_wait_for_is_launched_however_many_rise() -> None:
     olds = [old(i, replaced_by=i + 5) for i in range(1, 6)]
     news = [new(i, STARTING, replaces=i - 5, port=9000) for i in range(6, 10)]
     last = new(10, REQUESTED, replaces=5, port=9000)
-    assert decide(*olds, *news, last, spec=spec_of(5)) == [Launch((last,))]
+    assert decide(*olds, *news, last, spec=spec_of(5)) == [steps.launch(last)]
 
 
 # What belongs to a version.
@@ -222,7 +230,7 @@ def test_an_orphan_has_the_version_that_ec2_says() -> None:
     )
     seen = seen_of(instances=[lost], health={7: TargetState.HEALTHY})
     taken = reconcile.decide(spec, replace(seen, ports={"i-7": 8088}), NOW)
-    rows_after = projection.after(spec, seen.rows, taken, NOW)
+    rows_after = changes.after(spec, seen.rows, taken, NOW)
     (row,) = (r for r in rows_after.replicas.values() if r.instance_id == "i-7")
     assert (row.version, row.port) == (1, 8088)
 
@@ -233,7 +241,7 @@ def test_a_loss_of_the_old_version_is_made_good_with_its_own_port() -> None:
     gone = [an_instance(1, InstanceState.TERMINATED), an_instance(2)]
     seen = seen_of(old(1), old(2), instances=gone, health={2: TargetState.HEALTHY})
     seen = replace(seen, rows=replace(seen.rows, earlier={1: BEFORE}))
-    after = projection.after(spec, seen.rows, reconcile.decide(spec, seen, NOW), NOW)
+    after = changes.after(spec, seen.rows, reconcile.decide(spec, seen, NOW), NOW)
     replacements = [(r.version, r.port) for r in after.replicas.values() if r.replaces == 1]
     assert replacements == [(1, 8081)]
 
@@ -282,7 +290,7 @@ def test_an_operator_goes_back() -> None:
     seen = seen.with_rows(replace(back, replicas=seen.rows.replicas))
     stayed = [replace(r, entered={**r.entered, READY: NOW - seconds(9999)}) for r in (new(3), new(4))]
     actions = decide(*stayed, spec=wanted)
-    assert actions == [Replace(stayed[0], "version 1 is deployed", 1)]
+    assert actions == [steps.replace(stayed[0], NOW, "version 1 is deployed", 1)]
     assert rollout.proven(wanted, back) == 1
     assert rollout.to_launch(wanted, back, new(5, REQUESTED)) == 1
     assert rollout.of_version(wanted, back, 2).port == 9000
@@ -306,7 +314,7 @@ def test_a_taken_back_deployment_is_taken_back_from_replicas_too() -> None:
     """CloudFormation rolled a failed update back, and the document names an older version than some have."""
     spec = spec_of(version=1, on_update=OnUpdate.ROLLING)
     stayed = replace(new(3), entered={**new(3).entered, READY: NOW - seconds(9999)})
-    assert decide(old(1), stayed, spec=spec) == [Replace(stayed, "version 1 is deployed", 1)]
+    assert decide(old(1), stayed, spec=spec) == [steps.replace(stayed, NOW, "version 1 is deployed", 1)]
 
 
 def test_the_alarm_counts_while_an_old_version_is_left() -> None:

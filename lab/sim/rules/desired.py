@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from spotrelay.core.desired import ScaleRequest, Source
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest, Source
 from spotrelay.core.spec import ServiceSpec
 
 Spec = TypeVar("Spec", ServiceSpec, ServiceSpec | None)

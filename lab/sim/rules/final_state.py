@@ -14,10 +14,9 @@ from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.desired import in_effect, rolled_back
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
-from spotrelay.core.desired import Source
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, Source
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds

@@ -10,8 +10,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, first
 from lab.sim.rules import Rule
 from lab.sim.rules.desired import begun
-from spotrelay.core.desired import ScaleRequest, Source
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rows, ScaleRequest, Source
 from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.spec import ServiceSpec
 

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import ScaleRequest, Source
 from spotrelay.core.scaling import Scaling
 from spotrelay.operate.watch import Snapshot
 from tests.e2e.clients import Answer, Client, Requests

@@ -21,8 +21,7 @@ from typing_extensions import TypedDict, is_typeddict
 from spotrelay.advice.own_history import PoolHistory, TypeHistory
 from spotrelay.cli.telling import SCHEMA
 from spotrelay.operate.status import Judgement
-from spotrelay.service.check import EligibleType, NeededQuotas
-from spotrelay.service.costs import Costs
+from spotrelay.service.check import Description
 from spotrelay.service.errors import Problem
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
@@ -346,43 +345,8 @@ class DownDocument(Document):
     """What stays on purpose."""
 
 
-class FileDocument(TypedDict):
-    file: str
-    name: str
-    replicas: int
-    purchase: str
-    standby: int
-    standby_auto: bool
-    most_replicas: int
-    """As many as it may come to have by itself."""
-    instance_types: list[EligibleType]
-    ordered: bool
-    accelerators: list[str]
-    quotas: list[NeededQuotas]
-    regions: list[str]
-    """None: the one that it is deployed to."""
-    pools_per_zone: int
-    zones: list[str]
-    """None: every zone of the network."""
-    port: int
-    health_check: str
-    readiness_probe: str
-    idle_timeout_s: int
-    drain_s: float
-    longest_drain_s: float
-    updates: str
-    disk: str
-    image: str
-    files: list[str]
-    """What is taken from this machine: each a field and where its files are."""
-    user_data_bytes: int
-    costs: Costs | None
-    warnings: list[Problem]
-    notices: list[Problem]
-
-
 class ValidateDocument(Document):
-    services: list[FileDocument]
+    services: list[Description]
     warnings: list[str]
     notices: list[str]
     problems: list[Problem]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spotrelay.service import Problem, Service, brought
-from spotrelay.service.schema import RESERVATIONS
+from spotrelay.service.sections import RESERVATIONS
 from stacks.settings import LOAD_BALANCER_ZONES, SUBNETS_EXAMPLE, AppSettings
 
 

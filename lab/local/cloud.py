@@ -31,9 +31,9 @@ from lab.local.instances import (
 )
 from lab.local.ministack import MiniStack
 from lab.local.network import NetworkError, Shape
+from lab.local.quotas import Quotas
 from lab.local.recordings import Recordings
 from lab.local.reservations import Reservations
-from lab.local.service_quotas import ServiceQuotas
 from lab.market import Market
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -157,7 +157,7 @@ class EmulatedCloud:
     ) -> None:
         self.market = market
         self.recordings = recordings or Recordings()
-        self.quotas = ServiceQuotas(ministack.limit_concurrency)
+        self.quotas = Quotas(ministack.limit_concurrency)
         self.reservations = Reservations()
         self.settings = settings
         self.instances: dict[str, LocalInstance] = {}

@@ -21,7 +21,7 @@ import psutil
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from lab.local import catalog, ec2, ec2_offers, images, price_list, wire
+from lab.local import catalog, ec2, ec2_offers, images, price_list, service_quotas, wire
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog
 from lab.local.cloud import EmulatedCloud, LocalSettings
@@ -156,7 +156,7 @@ async def _run(
         calls,
         faults,
         {
-            **_handlers(cloud, balancer, routing),
+            **_handlers(balancer, routing),
             **{("fis", action): handler for action, handler in fault_injection.handlers.items()},
         },
     )
@@ -180,7 +180,7 @@ async def _run(
         calls.close()
 
 
-def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
+def _handlers(balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
@@ -192,7 +192,7 @@ def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dic
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
         **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
-        **{("servicequotas", action): handler for action, handler in cloud.quotas.handlers.items()},
+        **{("servicequotas", action): handler for action, handler in service_quotas.HANDLERS.items()},
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
+from lab.replay.ports import moment
 from spotrelay.core.rows import ScaleRequest
 from spotrelay.core.scaling import Load, Scaling
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
 from spotrelay.serving import scaling as production
 
 TICK_S, MINUTE_S = 60, 60
@@ -107,7 +106,7 @@ def spotrelay(load: Sequence[float], scaling: Scaling) -> Rule:
             settled = (at - PUBLISHED_S) // MINUTE_S
             known = minutes[max(settled - 1, 0) : newest] if newest else []
             seen = Load(max(known, default=None))
-            held = production.decide(scaling, held, seen, [""] * serving, EPOCH + seconds(at))
+            held = production.decide(scaling, held, seen, [""] * serving, moment(at))
         return held.replicas
 
     return decide

@@ -15,7 +15,6 @@ from datetime import datetime
 from lab.market import RefusalCode
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.replay.result import StandbysFound
-from lab.sim.gate import at
 from spotrelay.core.answers import Answers
 from spotrelay.core.held import Override
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
@@ -25,7 +24,9 @@ from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
 from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import Tick, TickKind
+from spotrelay.memory import EPOCH
 
 REGION = "replay-1"
 """The made-up region."""
@@ -60,6 +61,11 @@ _REFUSED = {
 """What EC2 says if there is none."""
 
 
+def moment(time: float) -> datetime:
+    """A time of the replay, in seconds, as production code sees it."""
+    return EPOCH + seconds(time)
+
+
 class Time:
     """The clock of all ports: what a call takes passes in the cloud."""
 
@@ -69,7 +75,7 @@ class Time:
 
     def now(self) -> datetime:
         """See `ports.Clock.now`."""
-        return at(self._cloud.now)
+        return moment(self._cloud.now)
 
     def spend(self, duration_s: float) -> None:
         """A call takes that long; what happens meanwhile happens first."""
@@ -174,7 +180,7 @@ class ReplayFleet:
             return {}
         self._time.spend(CALL_S)
         known = [machine for i in instance_ids if (machine := self._cloud.machine(i)) and machine.is_spot]
-        return {m.id: at(m.warned_at) if m.is_warned else None for m in known}
+        return {m.id: moment(m.warned_at) if m.is_warned else None for m in known}
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`."""
@@ -261,7 +267,7 @@ class ReplayFleet:
             machine.id,
             InstanceState.PENDING,
             Offering(self._zones.known_as[offering.pool], offering.purchase_option),
-            at(machine.launched_at),
+            moment(machine.launched_at),
             machine.launch_id,
             "10.0.0.1",
             request.spec.template(offering.purchase_option).id,

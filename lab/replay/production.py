@@ -21,6 +21,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
+from lab.market.ec2_events import rebalance, state_change, warning
 from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, Machine, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
@@ -33,11 +34,10 @@ from lab.replay.ports import (
     ReplayTicker,
     Time,
     Zones,
+    moment,
 )
 from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
-from lab.sim.ec2_events import rebalance, state_change, warning
-from lab.sim.gate import at as time_at
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.instances import InstanceState
@@ -175,9 +175,9 @@ class ReplayDeployment:
         """Let time pass in the cloud; what EC2 has to say is put on the bus."""
         for at, kind, machine in self.cloud.advance(max(to, self.cloud.now)):
             if kind is WARNED:
-                self._say(warning(machine.id, at, "terminate"), at)
+                self._say(warning(machine.id, moment(at), "terminate"), at)
             elif kind is ADVISED:
-                self._say(rebalance(machine.id, at), at)
+                self._say(rebalance(machine.id, moment(at)), at)
             elif kind is LOST:
                 self.fleet.ended(machine)
 
@@ -215,7 +215,7 @@ class ReplayDeployment:
         """Put on record what Spot costs now: nothing else that a survey finds out is in a recording."""
         cloud = self.cloud
         prices = {known: cloud.price(pool) for known, pool in self._zones.real.items()}
-        survey = Survey(SERVICE, self.spec.asked, time_at(cloud.now), tuple(prices), spot_prices=prices)
+        survey = Survey(SERVICE, self.spec.asked, moment(cloud.now), tuple(prices), spot_prices=prices)
         self.store.note_survey(survey)
         self._survey_at += SURVEY_S
 
@@ -249,7 +249,7 @@ class ReplayDeployment:
 
     def _tell(self, machine: Machine, state: InstanceState, at: float) -> None:
         """EC2 says at that time that the machine enters the state."""
-        self._say(state_change(machine.id, at, state), at)
+        self._say(state_change(machine.id, moment(at), state), at)
 
     def _say(self, event: str, at: float) -> None:
         self._send(event, at - self.cloud.now + self._random.uniform(*EVENT_S), is_tick=False)

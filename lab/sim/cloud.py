@@ -8,18 +8,16 @@ from itertools import count
 from random import Random
 
 from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
-from lab.sim import versions
-from lab.sim.damage import WrongAnswers
-from lab.sim.ec2_events import state_change, warning
+from lab.market.ec2_events import WARNING_S, state_change, warning
 from lab.sim.gate import at
 from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
-from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
+from lab.sim.wrong_answers import WrongAnswers
 from spotrelay.core import slots
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import LaunchRequest, LaunchResult
+from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult
 from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 
 BOOT_S = (3.0, 25.0)
@@ -36,6 +34,8 @@ VISIBLE_S = 8.0
 """DescribeInstances may not show a new instance for this long."""
 
 SHUTTING_DOWN_S = (2.0, 30.0)
+
+NO_IMAGE = "InvalidAMIID.NotFound"
 
 RESUME_S = (10.0, 35.0)
 """From the start of a stopped instance to running. Its server answers after `LOAD_S` more."""
@@ -127,7 +127,7 @@ class SimCloud:
         self.changed_at = self.scheduler.now
         spec = request.spec
         if (spec.service, spec.version) in self.refused_versions:
-            answer = versions.refused(request)
+            answer = _refused(request)
             self.answers[request.launch_id] = request, answer
             return answer
         ranks = {t: float(rank) for rank, t in enumerate(spec.instance_types)}
@@ -225,7 +225,7 @@ class SimCloud:
             return
         for slot in self.slots_of(instance):
             slot.warned_at = now
-        self.emit(warning(instance.host, now, action), instance.host)
+        self.emit(warning(instance.host, at(now), action), instance.host)
         ending_state, final_state = (
             (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
             if action == "terminate"
@@ -245,7 +245,7 @@ class SimCloud:
             )
 
         # EC2 hibernates an instance with its warning, not two minutes later.
-        self.scheduler.at(now + (0 if action == "hibernate" else limits.WARNING_S), take)
+        self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
 
     def end(
         self,
@@ -443,7 +443,7 @@ class SimCloud:
 
         def send() -> None:
             if instance.state(self.scheduler.now) is state:
-                self.emit(state_change(instance.host, self.scheduler.now, state), None)
+                self.emit(state_change(instance.host, at(self.scheduler.now), state), None)
 
         self.scheduler.at(when, send)
 
@@ -462,3 +462,17 @@ def market(capacity: Mapping[Offering, int], seed: int) -> Market:
         ),
         seed=seed,
     )
+
+
+def _refused(request: LaunchRequest) -> LaunchResult:
+    """How EC2 refuses what a version asks: the request, the fleet as a whole, or each of its pools.
+
+    Raises:
+        Denied: the request.
+    """
+    how, words = request.spec.version % 3, f"{NO_IMAGE}: the image does not exist"
+    if how == 0:
+        raise Denied(words, NO_IMAGE)
+    pools = [Offering(pool, request.purchase_option) for pool in request.pools]
+    about = pools if how == 1 else [None]
+    return LaunchResult(refusals=tuple(Refusal(RefusalKind.REQUEST, NO_IMAGE, words, each) for each in about))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 from random import Random
-from typing import TYPE_CHECKING
 
 from lab.sim.rules.word import OF_DOCUMENT
+from lab.sim.world import SimWorld
 from spotrelay.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from lab.sim.world import SimWorld
 
 WRONG_ANSWERS_S = (3.0, 45.0)
 """How long wrong answers last: longer than a tick, shorter than an operator needs to notice."""
@@ -124,21 +121,3 @@ def untag(world: SimWorld, service: str) -> None:
 
 def _until(world: SimWorld) -> float:
     return min(world.scheduler.now + world.random.uniform(*WRONG_ANSWERS_S), world.scenario.faults_s)
-
-
-class WrongAnswers:
-    """Which part of an answer is missing, and until when."""
-
-    def __init__(self) -> None:
-        self.until = 0.0
-        self.share = 0.0
-        """The share of instances or targets that is shown."""
-        self.seed = 0.0
-        self.about_instances = False
-        self.about_health = False
-
-    def shows(self, instance_id: str, now: float) -> bool:
-        """Whether the instance is shown: always the same ones."""
-        if now >= self.until:
-            return True
-        return Random(f"{self.seed} {instance_id}").random() < self.share  # noqa: S311 - to be repeated

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from lab.sim.faults import OF_LOAD, PAIRS, Call, Pair
 from lab.sim.gate import CallGate
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.scaling import Load, Needed, Scaling
 from spotrelay.core.spec import ServiceSpec
-
-if TYPE_CHECKING:
-    from lab.sim.world import SimWorld
 
 SHARE = 0.25
 """The share of runs in which the number follows the load."""
@@ -91,13 +86,6 @@ def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
         ((float("-inf"), before), *rates),
         tuple((start, start + random.uniform(0, 0.5)) for start in starts),
     )
-
-
-def schedule(world: SimWorld, loads: Loads) -> None:
-    """Say when it changes."""
-    for share, rate in loads.rates[1:]:
-        what = f"** {rate:.1f} requests a second from now on"
-        world.scheduler.at(share * world.scenario.faults_s, partial(world.say, what))
 
 
 @dataclass(slots=True)

@@ -6,20 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
-from lab.sim import damage, ec2_events, odd_messages, operators
+from lab.market import ec2_events
+from lab.sim import damage, odd_messages, operators
 from lab.sim.faults import OF_HELD, Call
+from lab.sim.gate import at
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
-from lab.sim.scenario import Misfortune
+from lab.sim.scenario import Misfortune, held
+from lab.sim.world import SimWorld
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick
-
-if TYPE_CHECKING:
-    from lab.sim.world import SimWorld
-
 
 NONSENSE_COUNT = (4, 10)
 """How many odd messages come at once: enough to share a batch with each other and with real events."""
@@ -170,14 +168,14 @@ def _refuse(victim: _Victim) -> None:
 def _recommend(victim: _Victim) -> None:
     world = victim.world
     for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
-        world.emit(ec2_events.rebalance(instance.host, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.host, at(world.scheduler.now)), None)
 
 
 def _advise(victim: _Victim) -> None:
     world = victim.world
     if victim.spot:
         instance = world.random.choice(victim.spot)
-        world.emit(ec2_events.rebalance(instance.host, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.host, at(world.scheduler.now)), None)
         soon = world.scheduler.now + world.random.uniform(0, 40)
         world.scheduler.at(soon, lambda: world.cloud.warn(instance))
 
@@ -263,7 +261,7 @@ def _tag(victim: _Victim) -> None:
 def _override(victim: _Victim) -> None:
     """An operator looks whether there is something to override: mostly an instance that loses its tag."""
     world, service = victim.world, victim.service
-    is_wanted = operators.looks(world.scenario.seed) or world.scenario.target[0] in OF_HELD
+    is_wanted = held.looks(world.scenario.seed) or world.scenario.target[0] in OF_HELD
     is_untagged = world.random.random() < 0.5 or is_wanted
     # Of a removed service nobody would look when the tag is back.
     if is_untagged and victim.spec is not None:
@@ -353,7 +351,7 @@ def _nonsense(victim: _Victim) -> None:
         world.send_odd(odd_messages.oddity(world.odd, instance_id, victim.service, now))
     if victim.alive:
         state = victim.alive[0].state(now)
-        world.signals.send_once(ec2_events.state_change(instance_id, now, state))
+        world.signals.send_once(ec2_events.state_change(instance_id, at(now), state))
 
 
 def _limit(victim: _Victim) -> None:

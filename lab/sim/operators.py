@@ -9,23 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from lab.sim import damage
-from lab.sim.faults import OF_HELD, PAIRS, Pair
 from lab.sim.gate import at
 from lab.sim.rules.word import OF_DOCUMENT
+from lab.sim.world import SimWorld
 from spotrelay.core.held import HeldBack, Override
 from spotrelay.events.ticks import Tick, TickKind
-
-if TYPE_CHECKING:
-    from lab.sim.world import SimWorld
-
-TARGETED = 0.05
-"""The share of runs that are about the record of what is held back."""
-
-SHARE = 0.2
-"""The share of the other runs with an operator who overrides, beside those that draw that misfortune."""
 
 LOOKS_AGAIN_S = (3.0, 15.0)
 """How long an operator waits where nothing is held back yet: the alarm takes a while, too."""
@@ -41,19 +31,6 @@ OF_BEFORE = 0.15
 
 LATE_S = 600.0
 """By then every message of before the end of faults has been delivered, also one that was tried again."""
-
-_PAIRS = tuple(pair for pair in PAIRS if pair[0] in OF_HELD)
-
-
-def target(seed: int) -> Pair | None:
-    """The call and fault that a run is about, if that is of what is held back."""
-    random = Random(f"{seed}-held")  # noqa: S311 - to be repeated
-    return random.choice(_PAIRS) if random.random() < TARGETED else None
-
-
-def looks(seed: int) -> bool:
-    """Whether a run has an operator who overrides, whatever else it draws."""
-    return Random(f"{seed}-operators").random() < SHARE  # noqa: S311 - to be repeated
 
 
 def override(world: SimWorld, service: str) -> None:

@@ -9,7 +9,6 @@ from itertools import count
 from random import Random
 
 from lab.sim.gate import Invocation
-from lab.sim.rules import limits
 from lab.sim.scheduler import Killed, Scheduler
 from lab.sim.timeline import Timeline
 from spotrelay.core.ports import PortError
@@ -41,9 +40,12 @@ class QueueSettings:
     max_receives: int = 5
 
 
-SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
-TICKS = QueueSettings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
-LEAVES = QueueSettings("leaves", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=60, concurrency=3)
+TIMEOUT_S = 60.0
+"""Of each function."""
+
+SIGNALS = QueueSettings("signals", batch=10, timeout_s=TIMEOUT_S, visibility_s=90)
+TICKS = QueueSettings("ticks", batch=1, timeout_s=TIMEOUT_S, visibility_s=360)
+LEAVES = QueueSettings("leaves", batch=1, timeout_s=TIMEOUT_S, visibility_s=60, concurrency=3)
 
 MAX_SKEW_S = 0.5
 """How wrong a function's clock may be; two of them may be a second apart."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.sim import scenario
+from lab.sim.course import play
 from lab.sim.faults import Pair
 from lab.sim.rules import Violation
 from lab.sim.timeline import Timeline, describe
@@ -51,7 +52,7 @@ def run(
         timeline.tell(0, story)
         timeline.lines += [f"{name}: {describe(getattr(drawn, name))}" for name in drawn.__slots__]
     world = SimWorld(drawn, timeline, build)
-    world.run()
+    play(world)
     violation = next(iter(world.checker.violations), None)
     if timeline is not None and violation is not None:
         timeline.lines.append(f"VIOLATION at {violation}")

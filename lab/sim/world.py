@@ -1,4 +1,4 @@
-"""One simulated world: the production code, its ports, its misfortunes, and when it is at rest."""
+"""One simulated world: the production code, its ports, and when it is at rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import load, misfortunes, moves, operators, scaling, standbys, versions
 from lab.sim.alarms import SimAlarms
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
@@ -30,7 +29,7 @@ from lab.sim.ports import (
     SimTicker,
 )
 from lab.sim.queues import LEAVES, SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
-from lab.sim.rules import Rule, final_state, limits, word
+from lab.sim.rules import Rule, limits, word
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.desired import CLOCKS_S, in_effect, rolled_back
@@ -54,7 +53,6 @@ from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.placement import surveying
 
@@ -68,14 +66,6 @@ REMOVAL_LOST = 0.3
 """How often the deletion event of a service's parameter is lost."""
 
 SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
-
-SETTLED_WITHIN_S = 5400.0
-"""How long after the last misfortune everything must be at rest. Long, because every pool may have lost an
-instance and cool for half an hour, a killed tick is redelivered after six minutes, and back-offs double."""
-
-SETTLING_LAG_S = 25.0
-"""The lag of the tick queue while settling. The result doesn't depend on how often ticks run, and fewer ticks
-leave time for more seeds."""
 
 FORCED = 0.3
 """The share of removed stacks whose load balancer goes while replicas still run."""
@@ -166,36 +156,6 @@ class SimWorld:
         """Whether faults last."""
         return self.scheduler.now < self.scenario.faults_s
 
-    def run(self) -> None:
-        """Run until everything is at rest, a rule is broken, or time is up."""
-        for spec in self.scenario.specs:
-            self.deploy(spec)
-            if self.scenario.is_warm:
-                self._warm(spec)
-            if self.scenario.adopted.has_foreign:
-                self._add_foreign(spec)
-            moves.begin(self, self.scenario.moves, spec)
-            if self.scenario.listing.is_surveyed:
-                self.survey(spec)
-        for when, kind in self.scenario.misfortunes:
-            self.scheduler.at(when, partial(misfortunes.strike, self, kind))
-        for asked in self.scenario.requests:
-            self.scheduler.at(asked.at, partial(scaling.ask, self, asked))
-        standbys.schedule(self, self.scenario.standbys)
-        load.schedule(self, self.scenario.loads)
-        moves.schedule(self, self.scenario.moves)
-        versions.schedule(self, self.scenario.versions)
-        self.scheduler.at(self.scenario.faults_s, self._end_faults)
-        self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
-        until = self.scenario.faults_s + SETTLED_WITHIN_S
-        self.scheduler.run(until)
-        if not self.checker.violations:
-            if not self.is_at_rest:
-                self.checker.report(Rule.SETTLES, final_state.unrest(self))
-            else:
-                final_state.check(self)
-        self.scheduler.close()
-
     def say(self, what: str, details: object = None) -> None:
         """Add a line about the world to the timeline; the story has it without details."""
         if self.timeline is not None:
@@ -280,8 +240,8 @@ class SimWorld:
         self.malformed[oddity.body] += oddity.fate is Fate.SET_ASIDE
         (self.signals if oddity.is_event else self.ticks).send_once(oddity.body)
 
-    def _schedule(self) -> None:
-        """Send the schedule's event, every minute."""
+    def schedule(self) -> None:
+        """Send the schedule's event now, and every minute from now on."""
         pause_s = 0.0
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
@@ -296,7 +256,7 @@ class SimWorld:
             self._last_tick_at = self.scheduler.now
         if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
             self.ticks.send(SCHEDULE_EVENT)
-        self.scheduler.at(self.scheduler.now + SCHEDULE_S + pause_s, self._schedule)
+        self.scheduler.at(self.scheduler.now + SCHEDULE_S + pause_s, self.schedule)
 
     def _pause_s(self) -> float:
         """For how long no tick comes, though alarms have still to hear of one: everything else is at rest."""
@@ -418,13 +378,7 @@ class SimWorld:
         self.say("EC2 was asked for pools, prices and scores", survey)
         self.memory.note_survey(survey)
 
-    def _survey_all(self) -> None:
-        for spec in self.scenario.specs:
-            current = self.services.valid(spec.service, self.scheduler.now)
-            if current and self.scenario.listing.is_surveyed:
-                self.survey(current)
-
-    def _warm(self, spec: ServiceSpec) -> None:
+    def warm(self, spec: ServiceSpec) -> None:
         """Give the service replicas that have been ready for a while."""
         rows = []
         on_demand = spec.base_on_demand if spec.use_spot else spec.replicas
@@ -480,7 +434,7 @@ class SimWorld:
         self.memory.keep_document(spec)
         self.checker.ids[spec.service] = count
 
-    def _add_foreign(self, spec: ServiceSpec) -> None:
+    def add_foreign(self, spec: ServiceSpec) -> None:
         """An instance of nobody's, in the service's target group, if there is room for one."""
         free = [p for p in spec.pools if self._free(Offering(p, PurchaseOption.ON_DEMAND))]
         if not free:
@@ -528,37 +482,3 @@ class SimWorld:
 
     def _free(self, offering: Offering) -> int:
         return self.cloud.market.state(offering.pool).free(offering.purchase_option)
-
-    def _end_faults(self) -> None:
-        """End the faults: there is capacity again, and no stack changes any more."""
-        self.say("faults end")
-        self.cloud.offers.recover()
-        # A moment later, because the table may be restored right now.
-        self.scheduler.at(self.scheduler.now + 1, self._survey_all)
-        self.cloud.broken_boots = 0
-        self.cloud.bad.clear()
-        for instance in self.cloud.instances.values():
-            instance.is_protected = False
-            if not instance.is_foreign:
-                instance.service = instance.launched_for
-        self.ticker.lag_s = SETTLING_LAG_S
-        for spec in self.scenario.specs:
-            if self.services.valid(spec.service, self.scheduler.now) is None:
-                # If the event was lost, an operator says so: `spotrelay retire`, or `override`.
-                kind = self.odd.choice((TickKind.REMOVED, TickKind.OVERRIDE))
-                if kind is TickKind.OVERRIDE:
-                    operators.confirm_removal(self, spec.service)
-                else:
-                    self.ticks.send(Tick(spec.service, kind=kind).to_json())
-        for queue in (self.signals, self.ticks, self.leaves):
-            queue.duplicates = 0
-        for state in self.cloud.market:
-            for option in PurchaseOption:
-                enough = state.in_use(option) + 2 * sum(_most(s) for s in self.scenario.specs)
-                self.cloud.market.set_capacity(Offering(state.pool, option), enough)
-
-
-def _most(spec: ServiceSpec) -> int:
-    """As many instances as a service may ever want."""
-    scaled = spec.scaling.max_replicas if spec.scaling else 0
-    return max(spec.replicas, scaled) + spec.overprovision + spec.standby

@@ -10,7 +10,8 @@ import typer
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.cli.telling import echo_json
 from spotrelay.messages import few
-from spotrelay.operate.words import clock, loss_cells
+from spotrelay.operate.cells import loss_cells
+from spotrelay.operate.words import clock
 
 if TYPE_CHECKING:
     from spotrelay.operate.history import History

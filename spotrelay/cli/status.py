@@ -11,7 +11,8 @@ from spotrelay.cli.errors import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.cli.telling import echo_json
 from spotrelay.messages import few
-from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
+from spotrelay.operate.cells import replica_cells
+from spotrelay.operate.words import UNKNOWN, duration, percent, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -55,12 +55,13 @@ def validate(
         problems += lacks
     priced = _priced(services, where) if prices and services else _Priced([None] * len(services))
     advice = [*advice, *(_Advice("warning", line) for line in priced.advice)]
+    described = [describe(service, cost) for service, cost in zip(services, priced.costs, strict=True)]
     if is_json:
-        echo_json(_document(services, priced.costs, problems, advice))
+        echo_json(_document(described, problems, advice))
     else:
-        for service, cost in zip(services, priced.costs, strict=True):
-            out.print(_table(describe(service), cost))
-            for kind, told in (("warning", service.warnings), ("notice", service.notices)):
+        for facts in described:
+            out.print(_table(facts))
+            for kind, told in (("warning", facts.warnings), ("notice", facts.notices)):
                 for problem in told:
                     _labelled(err, kind, str(problem))
         for one in advice:
@@ -79,23 +80,11 @@ def _labelled(console: Console, kind: str, text: str) -> None:
 
 
 def _document(
-    services: Sequence[Service],
-    costs: Sequence[Costs | None],
-    problems: Sequence[Problem],
-    advice: Sequence[_Advice],
+    described: Sequence[Description], problems: Sequence[Problem], advice: Sequence[_Advice]
 ) -> dict[str, Any]:
     """Everything that the tables and lines say, for scripts."""
     return {
-        "services": [
-            {
-                "file": str(service.path),
-                **asdict(describe(service)),
-                "costs": cost and asdict(cost),
-                "warnings": [asdict(problem) for problem in service.warnings],
-                "notices": [asdict(problem) for problem in service.notices],
-            }
-            for service, cost in zip(services, costs, strict=True)
-        ],
+        "services": [asdict(facts) for facts in described],
         "warnings": [one.text for one in advice if one.kind == "warning"],
         "notices": [one.text for one in advice if one.kind == "notice"],
         "problems": [asdict(problem) for problem in problems],
@@ -166,12 +155,12 @@ def _standbys(facts: Description) -> str:
     return f"{many}, on-demand, stopped until a replica is missing"
 
 
-def _types(facts: Description, costs: Costs | None) -> str:
+def _types(facts: Description) -> str:
     """Each type below what it satisfies; types that satisfy the same in turn together."""
     lines = []
     for why, types in groupby(facts.instance_types, lambda type_: type_.why):
         lines.append(f"{'; or '.join(why)}:")
-        lines += (f"  {type_}{_price(type_.name, costs)}" for type_ in types)
+        lines += (f"  {type_}{_price(type_.name, facts.costs)}" for type_ in types)
     return "\n".join(lines)
 
 
@@ -210,13 +199,14 @@ def _usd(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:,.0f} USD"
 
 
-def _pools(facts: Description, costs: Costs | None) -> str:
+def _pools(facts: Description) -> str:
+    costs = facts.costs
     where = f"each of {', '.join(facts.zones)}" if facts.zones else "each zone"
     known = f"; {costs.pools} with a Spot price in {costs.region}" if costs and costs.pools else ""
     return f"{facts.pools_per_zone} in {where}{known}"
 
 
-def _table(facts: Description, costs: Costs | None) -> Table:
+def _table(facts: Description) -> Table:
     table = Table(title=facts.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -224,11 +214,11 @@ def _table(facts: Description, costs: Costs | None) -> Table:
         "replicas": f"{facts.replicas}, {facts.purchase}",
         "standbys": _standbys(facts),
         "accelerators": "\n".join(facts.accelerators) or "none",
-        "instance types": _types(facts, costs),
-        "capacity pools": _pools(facts, costs),
+        "instance types": _types(facts),
+        "capacity pools": _pools(facts),
         "regions": ", ".join(facts.regions) or "the one that it is deployed to",
         "quotas": "\n".join(map(str, facts.quotas)) or "none is known",
-        "cost a month": _cost(costs),
+        "cost a month": _cost(facts.costs),
         "port": str(facts.port),
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,

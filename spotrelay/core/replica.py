@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from spotrelay.core import slots
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Offering, PurchaseOption
-
-if TYPE_CHECKING:
-    from spotrelay.core.rows import Rows
 
 
 class ReplicaState(StrEnum):
@@ -77,6 +74,14 @@ GONE = "instance "
 TRIAL = "tried out"
 """The reason of a standby whose instance was started once to see that it comes back: a boot meets what the
 one that prepared it didn't, such as a kernel that an upgrade had installed, or an empty instance store."""
+
+
+class Others(Protocol):
+    """Where a replica finds the others of its service: `rows.Rows` has them, and imports this module."""
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        """By ID."""
 
 
 class IllegalTransitionError(ValueError):
@@ -267,7 +272,7 @@ class Replica:
         """When it entered its present state."""
         return self.entered[self.state]
 
-    def superseded_in(self, rows: Rows) -> bool:
+    def superseded_in(self, rows: Others) -> bool:
         """Its replacement is active already: the two of them count as one."""
         successor = rows.replicas.get(self.replaced_by or 0)
         return self.state.is_active and successor is not None and successor.is_counted
@@ -277,7 +282,7 @@ class Replica:
         """It was requested for another to move: to cheaper Spot, or to where Spot is likelier to be had."""
         return self.max_price is not None or self.min_score is not None
 
-    def moves_in(self, rows: Rows) -> bool:
+    def moves_in(self, rows: Others) -> bool:
         """It was requested to come in place of one that is there and needn't go: nothing waits for it."""
         before = rows.replicas.get(self.replaces or 0)
         return self.is_move and before is not None and before.is_counted

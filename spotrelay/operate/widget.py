@@ -16,11 +16,12 @@ from html import escape
 from xml.etree import ElementTree as ET
 
 from spotrelay.aws.requests import Minute
+from spotrelay.operate.cells import loss_cells, replica_cells
 from spotrelay.operate.chart import Line, chart
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import Alarm, AlarmState, ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
-from spotrelay.operate.words import UNKNOWN, duration, loss_cells, percent, replica_cells, usd
+from spotrelay.operate.words import UNKNOWN, duration, percent, usd
 from spotrelay.palette import BAD, CONTEXT, FAILED, MONEY, ON_DEMAND, SERVING, TONES
 
 LOSSES_SHOWN = 10

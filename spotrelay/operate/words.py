@@ -10,8 +10,6 @@ from spotrelay.core.rows import Desired, Source
 if TYPE_CHECKING:
     from spotrelay.core.replica import Replica
     from spotrelay.core.spec import ServiceSpec
-    from spotrelay.operate.losses import Loss
-    from spotrelay.operate.status import ReplicaRow
 
 UNKNOWN = "?"
 
@@ -75,38 +73,3 @@ def asked_in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
         "as many as the load asks for" if spec.scaling else f"{spec.replicas} again as the service file says"
     )
     return f"{number} until {until} ({wanted.source}), then {after}"
-
-
-def price_of(row: ReplicaRow) -> str:
-    """What a replica costs an hour; nothing where it has no instance, or none any more."""
-    return usd(row.usd_per_hour) if row.pool and row.state != "FAILED" else ""
-
-
-def replica_cells(row: ReplicaRow) -> list[str]:
-    """A replica in a table: from its ID to its price, whom it replaces, and a note."""
-    return [
-        str(row.id),
-        str(row.version),
-        row.state,
-        row.pool,
-        row.purchase_option,
-        row.instance_id or "",
-        duration(row.age_s),
-        price_of(row),
-        str(row.replaces or ""),
-        row.note,
-    ]
-
-
-def successor_of(loss: Loss) -> str:
-    """Who came in the place of what was lost."""
-    return str(loss.replaced_by or "none") + (f" (meanwhile {loss.fallback})" if loss.fallback else "")
-
-
-def loss_cells(loss: Loss) -> list[str]:
-    """A loss in a table: whether it was warned, who replaced it, then out, launched, ready and whole."""
-    return [
-        "warned" if loss.is_warned else "no warning",
-        successor_of(loss),
-        *(duration(s) for s in (loss.out_s, loss.launched_s, loss.ready_s, loss.whole_s)),
-    ]

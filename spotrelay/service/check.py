@@ -10,6 +10,8 @@ from pathlib import Path
 from spotrelay.core.quotas import Need, needs
 from spotrelay.core.spec import OnUpdate, ReadinessProbe
 from spotrelay.service import eligibility, userdata
+from spotrelay.service.costs import Costs
+from spotrelay.service.errors import Problem
 from spotrelay.service.model import Service
 
 
@@ -61,8 +63,9 @@ class NeededQuotas:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A service in a few facts."""
+    """A service in a few facts, as `spotrelay validate --json` prints them."""
 
+    file: str
     name: str
     replicas: int
     purchase: str
@@ -96,15 +99,20 @@ class Description:
     files: tuple[str, ...]
     """What is taken from this machine: each a field and where its files are."""
     user_data_bytes: int
+    costs: Costs | None
+    """None: nobody asked for prices, or they aren't known."""
+    warnings: tuple[Problem, ...]
+    notices: tuple[Problem, ...]
 
 
-def describe(service: Service) -> Description:
-    """The facts of a validated service."""
+def describe(service: Service, costs: Costs | None = None) -> Description:
+    """The facts of a validated service, with what it costs if that is known."""
     with_any = [type_ for type_ in service.instance_types if type_.accelerator]
     counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in with_any)
     probe = service.readiness_probe
     disk = service.disk
     return Description(
+        file=str(service.path),
         name=service.name,
         replicas=service.replicas,
         purchase=_purchase(service),
@@ -132,6 +140,9 @@ def describe(service: Service) -> Description:
         image=_image(service),
         files=tuple(local_files(service)),
         user_data_bytes=userdata.size(service),
+        costs=costs,
+        warnings=service.warnings,
+        notices=service.notices,
     )
 
 

@@ -15,7 +15,7 @@ from spotrelay.core import timing
 from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.messages import did_you_mean
-from spotrelay.service import brought, eligibility, rounds, runtime, scaling, software, userdata
+from spotrelay.service import brought_checks, eligibility, rounds, runtime, scaling, software, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
@@ -91,7 +91,8 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
             *found.notices,
             *notices,
             *_in_both_places(document, *places),
-            *(document.problem(*one) for one in (*brought.notices(service), *software.notices(service))),
+            *(document.problem(*one) for one in brought_checks.notices(service)),
+            *(document.problem(*one) for one in software.notices(service)),
         ),
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from spotrelay.core.instance_types import InstanceType
@@ -15,10 +16,8 @@ from spotrelay.core.scaling import MAX_REPLICAS, MetricTarget, OngoingTarget, Sc
 from spotrelay.core.schedules import Cron, CronError
 from spotrelay.messages import shown
 from spotrelay.service import gpu
+from spotrelay.service.candidate import Fields
 from spotrelay.service.requirements import Finding, parse_accelerators, rejected
-
-if TYPE_CHECKING:
-    from spotrelay.service.schema import ReplicaPolicy
 
 MAX_SCHEDULES = 20
 """Each is looked at in every tick, and is some 100 of the runtime document's 8,192 characters."""
@@ -43,28 +42,64 @@ _REPLICAS = f"a whole number from 0 to {MAX_REPLICAS}"
 _DELAY = f"whole seconds from 0 to {LONGEST_DELAY_S}"
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _Range(_Fields):
+class _Range(Fields):
     min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_REPLICAS)
     max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
 
     @property
     def most(self) -> int:
-        """The most replicas: the fewest, where the file says nothing else."""
+        """The most replicas that there may be: the fewest, where the file says nothing else."""
         return self.min_replicas if self.max_replicas is None else self.max_replicas
 
     @model_validator(mode="after")
-    def _in_order(self) -> _Range:
+    def _in_order(self) -> Self:
         if self.most < self.min_replicas:
-            message = f"expected at least min_replicas, {self.min_replicas}, got {self.max_replicas}"
+            message = f"expected min_replicas, {self.min_replicas}, or more, got {self.most}"
             raise rejected(Finding(("max_replicas",), message))
         return self
 
 
-class MetricSection(_Fields):
+def _qps(value: Any) -> Any:
+    """A number, or one for each accelerator."""
+    if isinstance(value, dict) and value:
+        wrong = [name for name, qps in value.items() if not _is_positive(qps)]
+        if not wrong:
+            return {name: float(qps) for name, qps in value.items()}
+        findings = [
+            Finding((name,), f"expected a number more than 0, got {shown(value[name])}") for name in wrong
+        ]
+        raise rejected(*findings)
+    if not _is_positive(value):
+        raise rejected(Finding((), f"expected {_QPS}, got {shown(value)}"))
+    return float(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+_QPS = "requests a second, more than 0, or a mapping of accelerators to them"
+
+
+class ReplicaPolicy(_Range):
+    """A number of replicas that follows the load, in SkyServe's format; see `dialect` for the fallbacks."""
+
+    target_qps_per_replica: Annotated[float | dict[str, float] | None, BeforeValidator(_qps)] = Field(
+        default=None, description=_QPS
+    )
+    upscale_delay_seconds: int = Field(
+        default=300, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    downscale_delay_seconds: int = Field(
+        default=1200, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    num_overprovision: int = Field(default=0, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
+    spot_placer: str | None = Field(
+        default=None, pattern="^dynamic_fallback$", description="dynamic_fallback"
+    )
+
+
+class MetricSection(Fields):
     """A CloudWatch metric."""
 
     namespace: str = Field(min_length=1, max_length=255, description="a namespace such as AWS/SQS")
@@ -141,7 +176,7 @@ class ScheduleSection(_Range):
         )
 
 
-class OngoingSection(_Fields):
+class OngoingSection(Fields):
     """Requests in progress or waiting, as each replica's own server counts them."""
 
     target_per_replica: float = Field(
@@ -164,7 +199,7 @@ class OngoingSection(_Fields):
         )
 
 
-class ScalingSection(_Fields):
+class ScalingSection(Fields):
     """What SkyServe's `replica_policy` has no place for."""
 
     metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")

@@ -18,11 +18,11 @@ from spotrelay.cli.tables import draw, table
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
+from spotrelay.operate.cells import loss_cells, replica_cells
 from spotrelay.operate.cost import Cost, DayCost
 from spotrelay.operate.curves import curves
 from spotrelay.operate.history import history as told
 from spotrelay.operate.status import status as judged
-from spotrelay.operate.words import loss_cells, replica_cells
 from spotrelay.serving.steps import WARNED
 from tests.operate.replicas import START, replica
 from tests.operate.test_status import NOW, on, seen

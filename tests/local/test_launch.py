@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from lab.local.quotas import PLENTY
 from lab.local.seeds import ROOT_VOLUMES
-from lab.local.service_quotas import PLENTY
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

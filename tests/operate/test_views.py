@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from lab.sim import scenario
+from lab.sim.course import play
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, MetricRecord, at, first
 from lab.sim.rules.desired import CLOCKS_S
@@ -69,7 +70,7 @@ class WatchedWorld(SimWorld):
         random = Random(f"{seed} looks")  # noqa: S311 - to be repeated
         for _ in range(LOOKS):
             self.scheduler.at(random.uniform(0, self.scenario.faults_s + 300), self.look)
-        self.run()
+        play(self)
         self.look()
 
     def look(self) -> None:

@@ -7,13 +7,20 @@ from dataclasses import replace
 import pytest
 
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
-from lab.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry, ReplayTicker
+from lab.replay.ports import (
+    BOOT_S,
+    CREATE_FLEET_S,
+    SHOWN_S,
+    ReplayError,
+    ReplayTelemetry,
+    ReplayTicker,
+    moment,
+)
 from lab.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, ReplayDeployment
 from lab.replay.result import Life
 from lab.replay.run import run
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
-from lab.sim.gate import at
 from spotrelay.core.held import Override
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
@@ -230,7 +237,7 @@ def test_the_functions_get_what_eventbridge_sends(monkeypatch: pytest.MonkeyPatc
     for now, body in heard:
         signal = parse(json.loads(body))
         assert isinstance(signal, InterruptionWarning | StateChange)
-        late_s = (at(now) - signal.at).total_seconds()
+        late_s = (moment(now) - signal.at).total_seconds()
         assert EVENT_S[0] <= late_s <= EVENT_S[1] + INVOKE_S + 5, "later only if another invocation runs"
         told.append((signal.instance_id, getattr(signal, "state", "warned")))
     ends = ["warned", InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED]
@@ -262,7 +269,7 @@ def test_ec2_says_since_when_an_instance_is_warned() -> None:
     (machine,) = deployment.cloud.warned()
     others = {i.id for i in deployment.fleet.observe(SERVICE) if i.state.is_alive} - {machine.id}
     said = dict(deployment.fleet.warned([machine.id, *others]))
-    assert said.pop(machine.id) == at(2880)
+    assert said.pop(machine.id) == moment(2880)
     assert set(said.values()) <= {None}
     assert deployment.fleet.terminate([machine.id]) == {}
     assert deployment.fleet.warned([machine.id]) == {}

@@ -12,6 +12,7 @@ import pytest
 
 from lab.sim import scenario
 from lab.sim.campaign import Summary, campaign
+from lab.sim.course import play
 from lab.sim.faults import OF_HELD, PAIRS, POSSIBLE, USUAL_PAIRS, Call, Fault
 from lab.sim.rules import Rule
 from lab.sim.run import run
@@ -148,7 +149,7 @@ def test_every_event_of_ours_fits_its_schema() -> None:
     told = []
     for seed in range(100):
         world = SimWorld(scenario.draw(seed, 3, None))
-        world.run()
+        play(world)
         told += [notice for _, notice in world.notices.told]
     schemas.check(told)
     assert {notice.kind for notice in told} == set(NoticeKind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,10 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
-from spotrelay.serving import standby_count
 
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
-    from lab.sim.world import SimWorld
 
 RISING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -339,32 +337,3 @@ def check_resumed(view: InvocationView, spec: ServiceSpec) -> None:
     ]
     if missing > 0 and idle:
         view.report(Rule.STANDBY_RESUMED, f"{missing} are missing, and {idle[0]} stands by")
-
-
-def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
-    """Are there as many standbys as wanted, all of them stopped?"""
-    standbys = [r for r in rows.replicas.values() if r.is_standby]
-    now = world.scheduler.now
-    until = rows.standby_backoff.until
-    if until is not None and now < time_of(until) + limits.PROGRESS_S:
-        return  # the next one waits, or has only just not to
-    instances = [world.cloud.instances[r.instance_id or ""] for r in standbys if r.instance_id]
-    states = [i.state(now) for i in instances]
-    wanted = _wanted(world, spec, rows) if spec.standby_auto else spec.standby
-    if len(standbys) != wanted or any(r.state is not ReplicaState.STANDBY for r in standbys):
-        shown = [f"{r} {r.state}" for r in standbys]
-        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: {wanted} wanted, there are {shown}")
-    elif untried := [str(r) for r in standbys if r.resume_s is None and not r.retry_at]:
-        world.checker.report(Rule.STANDBY_TRIED, f"{spec.service}: {untried} were never tried out")
-    elif any(state is not InstanceState.STOPPED for state in states):
-        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: standbys are {states}")
-
-
-def _wanted(world: SimWorld, spec: ServiceSpec, rows: Rows) -> int:
-    """As many as pay: the number on record, which the service's own record must still lead to."""
-    kept = rows.document.standby if rows.document else -1
-    ended = world.memory.history(spec.service, standby_count.RECORD)
-    found = standby_count.derive(replace(spec, standby=kept), rows, ended)
-    if found.count != kept or not 0 <= kept <= max(spec.replicas, 0) + 1:
-        world.checker.report(Rule.STANDBYS_COUNTED, f"{spec.service}: {kept} are kept, but {found}")
-    return kept

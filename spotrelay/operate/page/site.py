@@ -41,6 +41,7 @@ from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate
 from spotrelay.messages import harmless
 from spotrelay.operate import trial
+from spotrelay.operate.cells import price_of, successor_of
 from spotrelay.operate.curves import bounds, spread
 from spotrelay.operate.explain import explain
 from spotrelay.operate.history import History, history
@@ -55,7 +56,7 @@ from spotrelay.operate.scores import why_none
 from spotrelay.operate.snapshot import Alarm, AlarmState, ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
 from spotrelay.operate.timeline import NARROW, WIDE, Layout
-from spotrelay.operate.words import clock, duration, percent, price_of, successor_of, usd
+from spotrelay.operate.words import clock, duration, percent, usd
 from spotrelay.palette import style_sheet
 
 STATIC = Path(__file__).parent / "static"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from lab.sim.gate import at, time_of
 from lab.sim.instances import ENDING_STATES
-from lab.sim.rules import Rule, standbys
+from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.desired import in_effect, rolled_back
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
+from lab.sim.world import SimWorld
+from spotrelay.core.instances import InstanceState
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows, Source
@@ -21,9 +23,7 @@ from spotrelay.core.slots import host
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-
-if TYPE_CHECKING:
-    from lab.sim.world import SimWorld
+from spotrelay.serving import standby_count
 
 UNREPLACED_REASONS = (
     "more replicas than wanted",
@@ -63,7 +63,7 @@ def _check_service(world: SimWorld, service: str) -> None:
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
         if spec:
-            standbys.check_at_rest(world, spec, rows)
+            _check_standbys(world, spec, rows)
         if spec and not rollout_stopped(spec, [rows.backoff], rows):
             _check_versions(world, spec, rows)
     _check_owned(world, service, spec, rows, ready)
@@ -220,6 +220,35 @@ def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     ]
     if old and spec.on_update is not OnUpdate.KEEP:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
+
+
+def _check_standbys(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
+    """Are there as many standbys as wanted, all of them stopped?"""
+    standbys = [r for r in rows.replicas.values() if r.is_standby]
+    now = world.scheduler.now
+    until = rows.standby_backoff.until
+    if until is not None and now < time_of(until) + limits.PROGRESS_S:
+        return  # the next one waits, or has only just not to
+    instances = [world.cloud.instances[r.instance_id or ""] for r in standbys if r.instance_id]
+    states = [i.state(now) for i in instances]
+    wanted = _standbys_wanted(world, spec, rows) if spec.standby_auto else spec.standby
+    if len(standbys) != wanted or any(r.state is not ReplicaState.STANDBY for r in standbys):
+        shown = [f"{r} {r.state}" for r in standbys]
+        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: {wanted} wanted, there are {shown}")
+    elif untried := [str(r) for r in standbys if r.resume_s is None and not r.retry_at]:
+        world.checker.report(Rule.STANDBY_TRIED, f"{spec.service}: {untried} were never tried out")
+    elif any(state is not InstanceState.STOPPED for state in states):
+        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: standbys are {states}")
+
+
+def _standbys_wanted(world: SimWorld, spec: ServiceSpec, rows: Rows) -> int:
+    """As many as pay: the number on record, which the service's own record must still lead to."""
+    kept = rows.document.standby if rows.document else -1
+    ended = world.memory.history(spec.service, standby_count.RECORD)
+    found = standby_count.derive(replace(spec, standby=kept), rows, ended)
+    if found.count != kept or not 0 <= kept <= max(spec.replicas, 0) + 1:
+        world.checker.report(Rule.STANDBYS_COUNTED, f"{spec.service}: {kept} are kept, but {found}")
+    return kept
 
 
 def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: int) -> None:

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import adopted, load, moves, operators, scaling, sharing, standbys, versions
-from lab.sim.adopted import Adopted
+from lab.sim import load
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.instances import FULL
 from lab.sim.load import Loads
-from lab.sim.moves import Moves
 from lab.sim.offers import Listing
-from lab.sim.sharing import Sharing
-from lab.sim.standbys import Standbys
-from lab.sim.versions import Versions
+from lab.sim.scenario import adopted, held, moves, scaling, sharing, standbys, versions
+from lab.sim.scenario.adopted import Adopted
+from lab.sim.scenario.moves import Moves
+from lab.sim.scenario.sharing import Sharing
+from lab.sim.scenario.standbys import Standbys
+from lab.sim.scenario.versions import Versions
 from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.incidents import alarms_of
 from spotrelay.core.pools import LEAST_TYPES, Offering, PurchaseOption
@@ -228,8 +229,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     target = USUAL_PAIRS[seed % len(USUAL_PAIRS)]
     known = Standbys() if target[0] in _LATE else standbys.draw(seed, minutes)
     loads = Loads() if target[0] in _LATE else load.draw(seed, replicas, minutes)
-    held = None if target[0] in _LATE else operators.target(seed)
-    target = known.target or loads.target or held or target
+    of_held = None if target[0] in _LATE else held.target(seed)
+    target = known.target or loads.target or of_held or target
     specs = [_spec(random, "demo", replicas, target)]
     if random.random() < 0.1:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
@@ -478,7 +479,7 @@ def _with_odd_answers(drawn: Scenario) -> Scenario:
 
 def _with_operators(drawn: Scenario) -> Scenario:
     """The run with an operator who overrides in the middle of it."""
-    if not operators.looks(drawn.seed):
+    if not held.looks(drawn.seed):
         return drawn
     when = Random(f"{drawn.seed}-override").uniform(0, 0.5 * drawn.faults_s)  # noqa: S311 - to be repeated
     return replace(drawn, misfortunes=tuple(sorted([*drawn.misfortunes, (when, Misfortune.OVERRIDE)])))

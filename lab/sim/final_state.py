@@ -10,8 +10,9 @@ from lab.sim.gate import at, time_of
 from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
-from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S
 from lab.sim.rules.desired import in_effect, rolled_back
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.world import SimWorld
@@ -76,10 +77,8 @@ def _check_service(world: SimWorld, service: str) -> None:
         i for i in group if world.cloud.in_rotation(service, i) and not world.cloud.instances[i].is_foreign
     }
     if targets != ready and spec:
-        report(
-            Rule.ONLY_READY_IN_ROTATION,
-            f"{service}: {sorted(targets)}, ready are {sorted(i or '' for i in ready)}",
-        )
+        what = f"{service}: {sorted(targets)}, ready are {sorted(i or '' for i in ready)}"
+        report(Rule.ONLY_READY_IN_ROTATION, what)
     if rows.intents:
         report(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
     # At time 0, even an expired lease counts as held. A removed service has no tick that releases its lease.
@@ -260,10 +259,8 @@ def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: i
         if row.replaced_by is not None:
             successor = all_.get(row.replaced_by)
             if successor is None or successor.replaces != row.id:
-                report(
-                    Rule.ONE_REPLACEMENT_PER_LOSS,
-                    f"{row} was replaced by {row.replaced_by}, which doesn't know it",
-                )
+                what = f"{row} was replaced by {row.replaced_by}, which doesn't know it"
+                report(Rule.ONE_REPLACEMENT_PER_LOSS, what)
         elif _needs_replacement(world, row):
             report(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and wasn't replaced")
         if row.replaces is not None:

@@ -177,9 +177,9 @@ class SimStore:
                 invocation.disturbances += 1
                 raise
             self.commits[service] = self.commits.get(service, 0) + 1
-            after = self.memory.load(service)
-            invocation.commits.append(Commit(self.scheduler.now, changes, before, after))
-            self.checker.after_commit(invocation, changes, before.replicas, after.replicas)
+            commit = Commit(self.scheduler.now, changes, before, self.memory.load(service))
+            invocation.commits.append(commit)
+            self.checker.after_commit(invocation, commit)
 
         self.gate(Call.COMMIT, changes, effect)
         self.checker.launch_checker.after_commit(invocation, changes, before.replicas, called_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -262,6 +263,10 @@ class Rule(StrEnum):
     DEAD_LETTERS_EXACT = (
         "The dead letters are all malformed messages, and the messages that met a fault on every delivery"
     )
+
+
+Findings = Iterator[tuple[Rule, str]]
+"""What breaks which rule: a rule looks and tells, and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)

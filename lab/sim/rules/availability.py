@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -17,9 +18,6 @@ from spotrelay.memory import MemoryStore
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
-
-SKEW_S = 1.5
-"""How much the functions' clocks may differ from EC2's."""
 
 SPARED_LAG_S = 10.0
 """By then EC2 says that it doesn't take an instance back any more."""
@@ -54,9 +52,8 @@ def check_rotation_kept(
         is_said = row and (of_replica(row) in let_go(invocation) or (service, row.id) in checker.said_gone)
         is_right = is_right or is_said
         if instance.is_alive(now) and not is_right:
-            checker.report(
-                Rule.SOMEBODY_ANSWERS, f"{instance_id} leaves, whose row is {row}, and no other answers"
-            )
+            what = f"{instance_id} leaves, whose row is {row}, and no other answers"
+            checker.report(Rule.SOMEBODY_ANSWERS, what)
 
 
 def is_unsure(view: InvocationView, row: Replica) -> bool:
@@ -81,7 +78,7 @@ def _is_ended(view: InvocationView, row: Replica) -> bool:
     return view.instance_of(row) is None and row.state.is_active and not after.state.is_active
 
 
-def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
+def check_came_back(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Nobody serves: does all come back that has left and still runs?"""
     now, rows = view.now.replicas, view.rows.replicas.values()
     back = sum(r.state is ReplicaState.DRAINING and r.id in now and now[r.id].state.is_active for r in rows)
@@ -89,7 +86,7 @@ def check_came_back(view: InvocationView, spec: ServiceSpec) -> None:
         return
     for row in view.unchanged_rows():
         if _may_come_back(view, spec, row):
-            view.report(Rule.COMES_BACK, f"{row} has left and runs, and nobody serves")
+            yield Rule.COMES_BACK, f"{row} has left and runs, and nobody serves"
 
 
 def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.instances import NEVER
-from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.limits import SKEW_S
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -22,7 +22,7 @@ class BackoffChecker:
 
     failed_at: dict[str, float] = field(default_factory=dict)
 
-    def check(self, view: InvocationView, *, is_whole: bool) -> None:
+    def check(self, view: InvocationView, *, is_whole: bool) -> Findings:
         """Does the recorded back-off match the failures? `is_whole`: nothing disturbed the invocation."""
         failed: list[Replica] = []
         ready: list[int] = []
@@ -35,7 +35,7 @@ class BackoffChecker:
             ]
             ready += [row.version for row in commit.changes.update if _becomes_ready(row, commit)]
             if commit.changes.backoff is not None:
-                self._check(view, commit, failed, commit.changes.backoff, ready)
+                yield from self._check(view, commit, failed, commit.changes.backoff, ready)
                 failed, ready = [], []
             elif ready:
                 # Beside a success they didn't count, and those of the next decision begin anew.
@@ -43,9 +43,7 @@ class BackoffChecker:
         is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
         failed = [r for r in failed if r.version >= max((view.rows.backoff.version, *ready))]
         if is_whole and (is_held if ready else failed):
-            view.report(
-                Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
-            )
+            yield Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
 
     def _check(
         self,
@@ -54,7 +52,7 @@ class BackoffChecker:
         failed: Sequence[Replica],
         recorded: Backoff,
         ready: Sequence[int],
-    ) -> None:
+    ) -> Findings:
         service, before = commit.changes.service, commit.before.backoff
         if before == Backoff() != view.rows.backoff and recorded.failures > len(failed):
             # An operator has just had the version tried again: a tick that read before that counts on.
@@ -62,7 +60,7 @@ class BackoffChecker:
         before, failed = _counted(before, failed, ready)
         if not failed:
             if recorded not in (before, _given_up(view, before)):
-                view.report(Rule.FAILURE_BACKOFF, f"nothing failed after {before}, and {recorded}")
+                yield Rule.FAILURE_BACKOFF, f"nothing failed after {before}, and {recorded}"
             return
         version = max(replica.version for replica in failed)
         if before.version != version:
@@ -89,10 +87,10 @@ class BackoffChecker:
         # One that is given up counts as failed so often at least; its launches wait for what did fail.
         waits_for = {count for count in counts if recorded.failures in (count, max(count, least))}
         if not waits_for or recorded.version != version:
-            view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
+            yield Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}"
             return
         if not (given_up and recorded.until is None):
-            _check_times(view, commit, before, recorded, min(waits_for), counted)
+            yield from _check_times(view, commit, before, recorded, min(waits_for), counted)
 
 
 def _check_times(
@@ -102,20 +100,18 @@ def _check_times(
     recorded: Backoff,
     failures: int,
     failed: Sequence[Replica],
-) -> None:
+) -> Findings:
     """Do launches wait for as long as so many failures demand?"""
     held_s = limits.doubled_s(failures, *limits.FAILURE_S)
     if not _is_now(view, commit, recorded.until, held_s):
-        view.report(Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {failures} failures")
+        yield Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {failures} failures"
     if any(replica.is_fallback for replica in failed):
         held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
         is_right = _is_now(view, commit, recorded.fallback_until, held_s)
     else:
         is_right = recorded.fallback_until == before.fallback_until
     if not is_right:
-        view.report(
-            Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
-        )
+        yield Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
 
 
 def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import Invocation, time_of
+from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
 from lab.sim.rules.availability import check_rotation_kept
 from lab.sim.rules.desired import gone_by, in_effect, rolled_back
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.rules.word import let_go, of_replica
 from lab.sim.scheduler import Scheduler
@@ -40,9 +41,6 @@ BLIND_S = 60.0
 
 LAST_CHECK_S = limits.LAST_REPLICA_LEAD_S + 2.0, limits.LAST_REPLICA_LEAD_S - 2.0
 """How long before the end the check at the last moment comes: at the earliest, and at the latest."""
-
-SKEW_S = 1.5
-"""How much the functions' clocks may differ from EC2's, and a decision be older than its commit."""
 
 MAX_COMMIT_S = 25.0
 """How much older than its commit an intent's own time may be: the commit can hang and still succeed."""
@@ -142,26 +140,23 @@ class Checker:
 
     # Commits.
 
-    def after_commit(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
-        """A commit took effect; the service's living rows before and after it."""
+    def after_commit(self, invocation: Invocation, commit: Commit) -> None:
+        """A commit took effect."""
         self.changed_at = self.scheduler.now
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         # A version that turned ill while it was rolled out has failed, too, and no row says so.
         if changes.backoff is not None and changes.backoff.failures:
             self.failed.add(changes.service)
         self._check_serving_count(changes, after)
-        self._check_departures(invocation, changes, before, after)
+        self._check_departures(invocation, commit)
         self._check_launch_rate(changes)
-        self.standby_checker.after_commit(invocation, changes, before, after)
-        self.move_checker.after_commit(invocation, changes, before, after)
+        self.standby_checker.after_commit(invocation, commit)
+        self.move_checker.after_commit(invocation, commit)
         if changes.create:
-            self._check_creations(invocation, changes, before, after)
-            self._check_fallbacks(invocation, changes, before, after)
+            self._check_ids(invocation, changes)
+            self._check_surge(invocation, commit)
+            self._check_replacements(changes, after)
+            self._check_fallbacks(invocation, commit)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
@@ -196,13 +191,8 @@ class Checker:
         if row.warned_at:
             self.warned_rows.setdefault(instance_id, now)
 
-    def _check_creations(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def _check_ids(self, invocation: Invocation, changes: Changes) -> None:
+        """Rows are created: do they get the next IDs?"""
         service = changes.service
         highest = self.ids.get(service, 0)
         given = [row.id for row in changes.create]
@@ -219,6 +209,10 @@ class Checker:
         if requested < earliest and not self.is_damaged(service, invocation.began_at):
             self.report(Rule.IDS_IN_ORDER, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
+
+    def _check_surge(self, invocation: Invocation, commit: Commit) -> None:
+        """Rows are created: are there too many by now?"""
+        service, before, after = commit.changes.service, commit.before.replicas, commit.after.replicas
         # If the document is missing, the last one that was read stays valid.
         documents = self.in_force(invocation, service)
         # What EC2 recommends to leave is replaced all at once.
@@ -233,11 +227,15 @@ class Checker:
                 )
                 for rows in (before, after)
             )
-            found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
+            found = sum(r.state is not ReplicaState.REQUESTED for r in commit.changes.create)
             is_uncertain = self.is_damaged(service, self.scheduler.now - BLIND_S)
             if active - found > max(most, was) and not is_uncertain:
                 kind = "fallbacks" if is_fallback else "regular replicas"
                 self.report(Rule.NEVER_ABOVE_SURGE, f"{service}: {active} active {kind}, {most} allowed")
+
+    def _check_replacements(self, changes: Changes, after: Mapping[int, Replica]) -> None:
+        """Rows are created: is nothing replaced that has its replacement?"""
+        service = changes.service
         for row in changes.create:
             if row.replaces is None:
                 continue
@@ -248,10 +246,8 @@ class Checker:
                 and earlier.is_counted
                 and not self.is_damaged(service, time_of(created_at(earlier)) - BLIND_S)
             ):
-                self.report(
-                    Rule.ONE_REPLACEMENT_PER_REPLICA,
-                    f"{row} replaces {row.replaces}, which {earlier.id} replaces",
-                )
+                what = f"{row} replaces {row.replaces}, which {earlier.id} replaces"
+                self.report(Rule.ONE_REPLACEMENT_PER_REPLICA, what)
             self.replacements[service, row.replaces] = row.id
 
     def in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
@@ -272,14 +268,9 @@ class Checker:
         requests = gone_by(invocation, rows)
         return [in_effect(spec, requests, time) for spec in read if spec for time in times]
 
-    def _check_fallbacks(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def _check_fallbacks(self, invocation: Invocation, commit: Commit) -> None:
         """Rows are created: are fallbacks wanted and needed, and is none of them replaced?"""
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         service = changes.service
         for row in changes.create:
             replaced = before.get(row.replaces or 0)
@@ -304,19 +295,16 @@ class Checker:
             for r in after.values()
         )
         if fallbacks > missing:
-            self.report(
-                Rule.ONE_FALLBACK_PER_REPLICA,
-                f"{service}: {fallbacks} fallbacks for {missing} that aren't ready",
-            )
+            what = f"{service}: {fallbacks} fallbacks for {missing} that aren't ready"
+            self.report(Rule.ONE_FALLBACK_PER_REPLICA, what)
         needed = max((spec.replicas - spec.overprovision for spec in documents), default=0)
         bought = sum(
             row.is_fallback and row.is_counted and not (row.is_standby or limits.is_given_up(row, now))
             for row in after.values()
         )
         if any(row.is_fallback and not row.is_standby for row in changes.create) and bought > needed:
-            self.report(
-                Rule.NOTHING_BOUGHT_BEYOND, f"{service}: {bought} fallbacks, and {needed} replicas are needed"
-            )
+            what = f"{service}: {bought} fallbacks, and {needed} replicas are needed"
+            self.report(Rule.NOTHING_BOUGHT_BEYOND, what)
 
     def _check_serving_count(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Is the table's count of serving replicas right?"""
@@ -324,18 +312,12 @@ class Checker:
             return
         staying = sum(row.stays for row in after.values())
         if changes.serving[1] != staying:
-            self.report(
-                Rule.SERVING_COUNT_EXACT, f"{changes.service}: {changes.serving[1]} counted, {staying} serve"
-            )
+            what = f"{changes.service}: {changes.serving[1]} counted, {staying} serve"
+            self.report(Rule.SERVING_COUNT_EXACT, what)
 
-    def _check_departures(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def _check_departures(self, invocation: Invocation, commit: Commit) -> None:
         """Serving replicas leave: are enough left?"""
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         service, now = changes.service, self.scheduler.now
         recent = self.documents(service, now - MAX_DOCUMENT_AGE_S)
         documents = [*recent, *self._as_read(invocation, service)]
@@ -364,10 +346,8 @@ class Checker:
                 if staying < min(spec.replicas for spec in documents):
                     self._check_departure_below(invocation, row, after, documents)
             elif not self._may_leave(row.warned_at, staying, serving, documents):
-                self.report(
-                    Rule.WARNED_SERVES_WHILE_NEEDED,
-                    f"{row}, warned {row.warned_at}, leaves, {staying} others serve",
-                )
+                what = f"{row}, warned {row.warned_at}, leaves, {staying} others serve"
+                self.report(Rule.WARNED_SERVES_WHILE_NEEDED, what)
 
     def _check_departure_below(
         self,
@@ -421,10 +401,8 @@ class Checker:
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
-            self.report(
-                Rule.LAUNCH_RATE_LIMITED,
-                f"{service}: {counted} more than {before}, and the table says {window}",
-            )
+            what = f"{service}: {counted} more than {before}, and the table says {window}"
+            self.report(Rule.LAUNCH_RATE_LIMITED, what)
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
             self.report(Rule.LAUNCH_RATE_LIMITED, f"{service}: {window.launched} launches in a minute")
 
@@ -432,9 +410,8 @@ class Checker:
         """A replica gets its instance: was it launched for that replica?"""
         instance = self.cloud.instances[row.instance_id or ""]
         if row.id not in self.intents.get(instance.launch_id or "", ()):
-            self.report(
-                Rule.INSTANCE_MATCHES_LAUNCH, f"{row} gets {instance.id}, which is from {instance.launch_id}"
-            )
+            what = f"{row} gets {instance.id}, which is from {instance.launch_id}"
+            self.report(Rule.INSTANCE_MATCHES_LAUNCH, what)
 
     def _check_intent_close(
         self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]
@@ -459,10 +436,8 @@ class Checker:
                 and instance.is_alive(self.scheduler.now)
                 and not instance.is_being_taken(self.scheduler.now)
             ):
-                self.report(
-                    Rule.ADOPTED_BEFORE_INTENT_CLOSES,
-                    f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits",
-                )
+                what = f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits"
+                self.report(Rule.ADOPTED_BEFORE_INTENT_CLOSES, what)
 
     # Calls.
 
@@ -475,9 +450,8 @@ class Checker:
             self.report(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id}: {request.count} for {replicas}")
         known = self.cloud.answers.get(request.launch_id)
         if known and known[0] != request:
-            self.report(
-                Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id} launches twice, with different requests"
-            )
+            what = f"{request.launch_id} launches twice, with different requests"
+            self.report(Rule.INTENT_BEFORE_LAUNCH, what)
 
     def before_terminate(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to take effect."""
@@ -499,18 +473,16 @@ class Checker:
                 # Otherwise EC2 has spared it, or warned it again since.
                 is_on_record = is_on_record and instance.warned_at < decided_at
                 if is_shown or is_on_record:
-                    self.report(
-                        Rule.WARNED_NOT_TERMINATED, f"{instance_id} terminated, warned {instance.warned_at}"
-                    )
+                    what = f"{instance_id} terminated, warned {instance.warned_at}"
+                    self.report(Rule.WARNED_NOT_TERMINATED, what)
 
     def before_route(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
         """Targets are about to be registered or deregistered."""
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign or instance.launched_for != spec.service:
-                self.report(
-                    Rule.FOREIGN_UNTOUCHED, f"{instance_id} registered or deregistered for {spec.service}"
-                )
+                what = f"{instance_id} registered or deregistered for {spec.service}"
+                self.report(Rule.FOREIGN_UNTOUCHED, what)
 
     def before_enter(self, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore) -> None:
         """Targets are about to be registered: do new ones enter together, if they must?"""
@@ -531,10 +503,8 @@ class Checker:
             and len(new) < spec.replicas
             and spec.service not in self.damaged
         ):
-            self.report(
-                Rule.CHANGED_AT_ONCE,
-                f"{sorted(map(str, entering))} enter, which makes {len(new)} of v{spec.version}",
-            )
+            what = f"{sorted(map(str, entering))} enter, which makes {len(new)} of v{spec.version}"
+            self.report(Rule.CHANGED_AT_ONCE, what)
 
     def check_probed(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
@@ -580,9 +550,8 @@ class Checker:
                 continue
             row = rows.get(instance_id)
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
-                self.report(
-                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"
-                )
+                what = f"{instance_id} leaves the rotation, and its row is {row}"
+                self.report(Rule.ROW_BEFORE_EFFECT, what)
 
     def end_in_rotation(self, instance: SimInstance) -> None:
         """EC2 ends a warned instance that is in rotation."""
@@ -609,10 +578,8 @@ class Checker:
             is_new = quiet_since < instance.launched_at < now - limits.PROGRESS_S and instance.is_alive(now)
             is_recorded = any(slot.id in self.recorded for slot in self.cloud.slots_of(instance))
             if is_new and not instance.is_foreign and not is_recorded:
-                self.report(
-                    Rule.PROGRESS_IN_MINUTES,
-                    f"{instance.id}, launched at {instance.launched_at:.0f} s, has no row",
-                )
+                what = f"{instance.id}, launched at {instance.launched_at:.0f} s, has no row"
+                self.report(Rule.PROGRESS_IN_MINUTES, what)
 
     def _check_progress_of(self, row: Replica, since: float) -> None:
         instance_id = row.instance_id or ""
@@ -661,9 +628,8 @@ class Checker:
                 and instance_id
                 not in invocation.row_writes  # it was just found unhealthy; the next tick decides
             ):
-                self.report(
-                    Rule.TICK_CLEANS_ROTATION, f"{instance_id} is past its last moment and in rotation"
-                )
+                what = f"{instance_id} is past its last moment and in rotation"
+                self.report(Rule.TICK_CLEANS_ROTATION, what)
             elif (
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING

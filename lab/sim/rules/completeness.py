@@ -9,13 +9,13 @@ from itertools import takewhile
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
 from lab.sim.instances import ENDING_STATES, NEVER
-from lab.sim.rules import Rule, limits, missing, moves
+from lab.sim.rules import Findings, Rule, limits, missing, moves
 from lab.sim.rules.availability import check_came_back, is_unsure
 from lab.sim.rules.backoff import held_until
-from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, answers, stays_in
-from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
+from lab.sim.rules.limits import SKEW_S, STARTING_STATES
+from lab.sim.rules.replicas import check_after_tick, may_roll_out, regular
 from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
 from spotrelay.core.instances import Instance, InstanceState, TargetState
@@ -29,24 +29,24 @@ SOON_S = 3.0
 """While anything changes, ticks follow each other within this time: docs/reliability.md, "seconds"."""
 
 
-def check_tick(view: InvocationView, memory: MemoryStore) -> None:
-    """Check that a tick did everything that it was shown to be necessary."""
+def check_tick(view: InvocationView, memory: MemoryStore) -> Findings:
+    """Check that a tick did everything that it was shown to be necessary, and nobody else meanwhile."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.unchanged_rows():
         why = overdue_change(view, row) if is_asleep(view, row) else _overdue_change(view, view.spec, row)
         if why:
-            view.report(Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}")
+            yield Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}"
     for instance in _orphans(view):
-        view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
-    check_after_tick(view, view.spec)
-    check_silence_noted(view)
-    _check_refusing(view, view.spec)
-    check_came_back(view, view.spec)
-    check_resumed(view, view.spec)
-    moves.check_after_tick(view, view.spec)
-    _check_needless_replicas(view, view.spec)
-    _check_change_at_once(view, view.spec)
-    _check_next(view, view.spec, memory)
+        yield Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row"
+    yield from check_after_tick(view, view.spec)
+    yield from check_silence_noted(view)
+    yield from _check_refusing(view, view.spec)
+    yield from check_came_back(view, view.spec)
+    yield from check_resumed(view, view.spec)
+    yield from moves.check_after_tick(view, view.spec)
+    yield from _check_needless_replicas(view, view.spec)
+    yield from _check_change_at_once(view, view.spec)
+    yield from _check_next(view, view.spec, memory)
 
 
 def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
@@ -193,22 +193,22 @@ def _is_taken(view: InvocationView, instance: Instance) -> bool:
     return asked_at is not None and known.is_on_record(asked_at)
 
 
-def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> None:
+def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> Findings:
     """An old replica made place for the new ones: did all of them, and do as many new ones serve?"""
-    if spec.on_update is not OnUpdate.BLUE_GREEN or not view.is_alone:
+    if spec.on_update is not OnUpdate.BLUE_GREEN:
         return
     why = f"version {spec.version} is deployed"
     old = [r for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version]
     now = view.now.replicas
     gone = [r for r in old if r.id in now and now[r.id].state is ReplicaState.DRAINING]
     gone = [r for r in gone if r.serves and now[r.id].reason == why]
-    left = [r for r in old if r.id in now and now[r.id].is_counted and r.id <= view.rows.highest_id]
+    left = [r for r in old if r.id in now and now[r.id].is_counted]
     new = sum(r.stays and r.version == spec.version for r in now.values())
     if gone and (left or new < spec.replicas):
-        view.report(Rule.CHANGED_AT_ONCE, f"{gone[0]} goes, {left} stay, and {new} of the new ones serve")
+        yield Rule.CHANGED_AT_ONCE, f"{gone[0]} goes, {left} stay, and {new} of the new ones serve"
 
 
-def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> None:
+def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Does no warned replica serve on though enough others serve?"""
     # One decision may take several commits.
     leaving = {
@@ -226,10 +226,10 @@ def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> None:
             others = sum(r.stays and stays_in(r, commit.before) for r in after)
             is_counted = row.service not in view.checker.damaged  # else the count is unknown
             if is_counted and limits.is_enough(spec, others):
-                view.report(Rule.TICK_COMPLETE, f"{row} serves on, and {others} others serve")
+                yield Rule.TICK_COMPLETE, f"{row} serves on, and {others} others serve"
 
 
-def _check_refusing(view: InvocationView, spec: ServiceSpec) -> None:
+def _check_refusing(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Did those leave that refuse their probe, while enough others answer theirs?"""
     known = view.rows.replicas.values()
     answering = [r for r in known if r.stays and r.silent_since is None and stays_in(r, view.now)]
@@ -237,18 +237,16 @@ def _check_refusing(view: InvocationView, spec: ServiceSpec) -> None:
         return
     for row in view.unchanged_rows():
         if row.stays and row.refusals >= limits.REFUSALS:
-            view.report(Rule.REFUSING_LEAVES, f"{row} refuses its probe, and {len(answering)} others answer")
+            yield Rule.REFUSING_LEAVES, f"{row} refuses its probe, and {len(answering)} others answer"
 
 
-def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) -> None:
+def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) -> Findings:
     """Does another tick follow within seconds while anything changes, and none at rest?"""
     now, next_due = view.checker.scheduler.now, memory.damage(view.service).next_tick
     rows = view.now
     replicas = others_at_rest(rows)
-    # Whoever has written rows since has scheduled a tick of its own.
-    is_moving = view.is_alone and (
-        bool(rows.intents)
-        or any(row.state in STARTING_STATES and not _was_spared(view, row) for row in replicas)
+    is_moving = bool(rows.intents) or any(
+        row.state in STARTING_STATES and not _was_spared(view, row) for row in replicas
     )
     next_tick = None if next_due is None else time_of(next_due)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
@@ -259,8 +257,8 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
         moment and time_of(moment) <= now + SOON_S + SKEW_S for moment in view.invocation.scheduled_ticks
     )
     if is_moving and not (is_soon or is_sent):
-        view.report(Rule.NEXT_TICK_IN_TIME, f"something changes, and the next tick is due at {next_tick}")
-    _check_wait(view, next_tick)
+        yield Rule.NEXT_TICK_IN_TIME, f"something changes, and the next tick is due at {next_tick}"
+    yield from _check_wait(view, next_tick)
     is_whole = len(regular(rows)) == spec.replicas
     # One of a new version must stay for a while before the one that it replaces goes.
     is_rolling = any(row.superseded_in(rows) or may_roll_out(view, spec, row) for row in replicas)
@@ -269,10 +267,8 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.scheduled_ticks:
-        view.report(
-            Rule.NEXT_TICK_IN_TIME,
-            f"everything is at rest, and the next is due at {view.invocation.scheduled_ticks}",
-        )
+        what = f"everything is at rest, and the next is due at {view.invocation.scheduled_ticks}"
+        yield Rule.NEXT_TICK_IN_TIME, what
 
 
 def _was_spared(view: InvocationView, row: Replica) -> bool:
@@ -280,13 +276,14 @@ def _was_spared(view: InvocationView, row: Replica) -> bool:
     return row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S)
 
 
-def _check_wait(view: InvocationView, next_tick: float | None) -> None:
+def _check_wait(view: InvocationView, next_tick: float | None) -> Findings:
     """Only waiting replicas are left: does the next tick come when the first is due?"""
     spec, now = view.spec, view.checker.scheduler.now
     replicas = others_at_rest(view.rows)
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
-    is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
-    if spec is None or not is_still or any(r.is_fallback or r.stands_by for r in replicas):
+    if spec is None or _has_acted(view) or view.rows.intents:
+        return
+    if any(r.is_fallback or r.stands_by for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
@@ -300,12 +297,12 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     first = max(min([now] * bool(missing) + retries), launches_from)
     what = f"the first launch is due at {first:.1f} s"
     if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
-        view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {next_tick}")
+        yield Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {next_tick}"
     due = [time_of(moment) for moment in view.invocation.scheduled_ticks if moment]
     # A replacement that must stay for a while before its predecessor goes is another reason to look.
     is_replacing = any(row.superseded_in(view.rows) for row in replicas)
     if due and not is_replacing and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
-        view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {due}")
+        yield Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {due}"
 
 
 _ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE, Call.START, Call.STOP})
@@ -320,17 +317,17 @@ def _has_acted(view: InvocationView) -> bool:
 # Events.
 
 
-def check_signals(view: InvocationView, memory: MemoryStore) -> None:
+def check_signals(view: InvocationView, memory: MemoryStore) -> Findings:
     """Check that the events of a batch are recorded, as far as their replicas were on record."""
     if view.spec is not None and view.spec.may_have_standbys:
-        check_resumed(view, view.spec)
+        yield from check_resumed(view, view.spec)
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
         for slot in view.checker.cloud.slots_at(instance_id):
             row = view.checker.row_before(view.invocation, slot.id, memory)
             if row is not None and (why := _unrecorded_event(view, row, kind, event["detail"])):
-                view.report(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
+                yield Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}"
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(*services)):
         # A batch may be about several services, and read one that it writes nothing of.
@@ -343,7 +340,7 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
         )
         began, now = view.invocation.began_at, view.checker.scheduler.now
         if not ends_between(rows.requests, began, now):
-            _check_needless_replicas(view, in_effect(spec, rows.requests, now))
+            yield from _check_needless_replicas(view, in_effect(spec, rows.requests, now))
 
 
 def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dict[str, str]) -> str:

@@ -143,10 +143,8 @@ class CooldownChecker:
             causes = [e for e in seen.evidence if (e.scope, e.cause) == (cooldown.scope, cooldown.cause)]
             seen.recorded.add((cooldown.scope, cooldown.cause))
             if not causes:
-                self.report(
-                    Rule.COOLDOWN_HAS_CAUSE,
-                    f"{cooldown.scope} cools for {cooldown.cause}, without a cause",
-                )
+                what = f"{cooldown.scope} cools for {cooldown.cause}, without a cause"
+                self.report(Rule.COOLDOWN_HAS_CAUSE, what)
             elif not any(_fits(cooldown, e, seen) and cooldown.since <= now for e in causes):
                 known = seen.known(causes[-1].service, cooldown.scope, cooldown.cause)
                 self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} for {causes}, known was {known}")

@@ -17,9 +17,9 @@ from lab.sim.gate import Invocation, Word, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import has_stopped_short, is_looping
-from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
-from lab.sim.rules.metrics import after_release
+from lab.sim.rules.limits import SKEW_S
+from lab.sim.rules.records import after_release
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.names import Alarm
 from spotrelay.core.pools import PoolMemory
@@ -324,9 +324,8 @@ class IncidentChecker:
         """It begins to ring: is it time, and does nothing else ring for the same?"""
         one, name = known.alarms[word.alarm], f"{word.service}: {word.alarm}"
         if one.open_since is None:
-            self._report(
-                invocation, Rule.INCIDENT_WAITS, f"{name} begins to ring, and nothing on record is a reason"
-            )
+            what = f"{name} begins to ring, and nothing on record is a reason"
+            self._report(invocation, Rule.INCIDENT_WAITS, what)
         if one.is_unheard or known.seen is None:
             return
         least_s = min(map(start_s, known.seen.specs)) - SLACK_S

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from lab.sim.rules import Rule
-from lab.sim.rules.checker import SKEW_S, Checker
+from lab.sim.instances import NEVER
+from lab.sim.rules.checker import Checker
+from lab.sim.rules.limits import SKEW_S
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
@@ -48,17 +50,34 @@ class InvocationView:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other invocation has written a row since it began to read."""
+        """Whether all that became of the rows that it read is what it decided.
+
+        Nobody else has written any meanwhile, not even while it read them, and none of its commits failed.
+        """
         known = self.rows.replicas
         for commit in self.invocation.commits:
             if commit.before.replicas != known:
                 return False
             known = commit.after.replicas
-        return known == self.now.replicas
+        has_failed = any(c.call is Call.COMMIT and c.is_error for c in self.invocation.calls)
+        is_torn = any(id_ > self.rows.highest_id for id_ in self.rows.replicas)
+        return known == self.now.replicas and not (has_failed or is_torn)
 
-    def report(self, rule: Rule, what: str) -> None:
-        """Record a violation."""
-        self.checker.report(rule, f"{self.invocation.name}: {what}")
+    @property
+    def created(self) -> list[Replica]:
+        """The rows that it created, as it did."""
+        return [row for commit in self.invocation.commits for row in commit.changes.create]
+
+    @property
+    def written(self) -> list[tuple[Replica, Replica]]:
+        """Each row that it had read and wrote: as it read it, and as it wrote it last."""
+        last = {row.id: row for commit in self.invocation.commits for row in commit.changes.update}
+        return [(self.rows.replicas[id_], row) for id_, row in last.items() if id_ in self.rows.replicas]
+
+    @property
+    def decided_at(self) -> float:
+        """When the first of its rows was written: by then it had decided."""
+        return next((commit.at for commit in self.invocation.commits if commit.changes.stored), NEVER)
 
     def instance_of(self, row: Replica) -> Instance | None:
         """The row's instance, as EC2 showed it."""
@@ -87,8 +106,7 @@ class InvocationView:
         """The rows that it read and that weren't written since."""
         for row in self.rows.replicas.values():
             current = self.now.replicas.get(row.id)
-            # Rows above the highest ID were created while the rows were read.
-            if current is not None and current.revision == row.revision and row.id <= self.rows.highest_id:
+            if current is not None and current.revision == row.revision:
                 yield row
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import combinations
 
 from lab.sim.gate import Invocation, at
 from lab.sim.rules import Rule, limits
@@ -28,10 +27,23 @@ EXACT_S = 0.01
 OF_REQUEST = frozenset({RefusalKind.PERMISSION, RefusalKind.REQUEST})
 """Refusals for what a version asks: an image, a key, or the permission to use one."""
 
-Plan = tuple[frozenset[CapacityPool], ...]
-"""The pools of one launch request after the other."""
-
 Answer = LaunchResult | Throttled | Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The pools of a service, as one launch has to see them.
+
+    A pool may just have begun to cool, or not yet: it is in none of these, and may be asked at any step.
+    """
+
+    eligible: Sequence[CapacityPool]
+    steps: tuple[frozenset[CapacityPool], ...]
+    """Available ones, those with a low score, cooling ones: as far as they may be asked."""
+    must: tuple[frozenset[CapacityPool], ...]
+    """The same, as far as they can't be left out: for a return to Spot there is time."""
+    left_out: frozenset[CapacityPool]
+    """Those that mustn't be asked at all."""
 
 
 @dataclass(slots=True)
@@ -41,14 +53,10 @@ class Order:
     intent: LaunchIntent
     rows: tuple[Replica, ...]
     """Its replicas' rows."""
-    is_launched_again: bool
-    """Whether any of its replicas was launched or waited before."""
-    plans: list[Plan] = field(default_factory=list)
-    """All plans that are right; more than one if the invocation's knowledge is ambiguous."""
-    eligible: tuple[CapacityPool, ...] = ()
-    """All pools that may be asked; the rows name those that were left out."""
-    is_certain: bool = True
-    """Whether all documents that may apply have the same pools."""
+    choice: Choice | None = None
+    """Which pools it may ask, by what was known when its first step was decided."""
+    asked: frozenset[CapacityPool] = frozenset()
+    """The pools that its earlier steps have asked."""
     step: int = 0
     request: LaunchRequest | None = None
     answer: Answer | None = None
@@ -77,8 +85,6 @@ class InvocationLaunches:
     """Whether EC2 refused to start a standby."""
     called: set[str] = field(default_factory=set)
     """The services for which an extra tick was scheduled since."""
-    written: dict[int, Replica] = field(default_factory=dict)
-    """The rows that the invocation has written, by ID."""
 
 
 @dataclass(slots=True)
@@ -99,7 +105,6 @@ class LaunchChecker:
         """The invocation knows that the commit that it made at that time took effect."""
         launching = self.by.setdefault(invocation, InvocationLaunches())
         now = at(called_at + invocation.skew_s)
-        launching.written.update((row.id, row) for row in (*changes.create, *changes.update))
         following = None
         for intent_id in changes.close_intents:
             order = launching.orders.get(intent_id)
@@ -116,17 +121,15 @@ class LaunchChecker:
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
             self.report(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and the rows that wait for it are {named}")
-        order = Order(intent, changes.to_launch, any(r.id in before for r in changes.to_launch))
+        order = Order(intent, changes.to_launch)
         launching.orders[intent.id] = order
         if following is not None:
-            order.plans, order.step = following.plans, following.step + 1
+            order.choice, order.step = following.choice, following.step + 1
+            order.asked = following.asked.union(following.request.pools if following.request else ())
             order.was_denied = following.is_denied
-            order.eligible = following.eligible
             if abs((intent.created_at - now).total_seconds()) > EXACT_S:
-                self.report(
-                    Rule.INTENT_OPEN_WHILE_PENDING,
-                    f"{intent} was opened at {now}: it would be closed too soon",
-                )
+                what = f"{intent} was opened at {now}: it would be closed too soon"
+                self.report(Rule.INTENT_OPEN_WHILE_PENDING, what)
             return
         turn = [
             r for r in invocation.loaded.values() if _is_refused_fallback(r) and _is_past(r.retry_at, now)
@@ -134,9 +137,8 @@ class LaunchChecker:
         for row in order.rows:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
-                self.report(
-                    Rule.RETRIED_AFTER_BACKOFF, f"{row} is launched at {now}, and waits until {old.retry_at}"
-                )
+                what = f"{row} is launched at {now}, and waits until {old.retry_at}"
+                self.report(Rule.RETRIED_AFTER_BACKOFF, what)
 
     def _check_purchase_option(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A replacement has the purchase option of what it replaces, if the service still uses Spot."""
@@ -159,34 +161,31 @@ class LaunchChecker:
         rows = {row.id: row for row in changes.update}
         waiting = [rows[r.id] for r in order.rows if r.id in rows]
         if len(waiting) < len(order.rows):
-            self.report(
-                Rule.LAUNCH_RESULT_RECORDED,
-                f"{order.intent} is closed, and its rows are {list(rows.values())}",
-            )
+            what = f"{order.intent} is closed, and its rows are {list(rows.values())}"
+            self.report(Rule.LAUNCH_RESULT_RECORDED, what)
             return
         if isinstance(order.answer, Throttled):
             self._check_retry(waiting, before, now, is_attempt=False)
             return
         if order.answer is None:
             # No pool was asked: there must have been none to ask.
-            order.plans = self._plans(invocation, order, changes.service, now)
-            if () not in order.plans or order.request is not None:
-                self.report(Rule.POOL_ORDER, f"{order.intent} is closed without an answer: {order.plans}")
+            choices = [self._choice(invocation, order, spec, now) for spec in self._in_force(changes.service)]
+            order.choice = choices[-1] if len({choice.eligible for choice in choices}) == 1 else None
+            if order.request is not None or all(any(choice.must) for choice in choices):
+                self.report(Rule.POOL_ORDER, f"{order.intent} is closed without an answer: {choices}")
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
         given = _given(answer, order)[: len(waiting)]
         if sorted(given) != sorted(row.instance_id or "" for row in got):
-            self.report(
-                Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} brought {given}, the rows say {waiting}"
-            )
+            what = f"{order.intent} brought {given}, the rows say {waiting}"
+            self.report(Rule.LAUNCH_RESULT_RECORDED, what)
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
         for row in waiting:
             is_known = order.answer is None and row.is_denied is before[row.id].is_denied
             if not is_known and row.is_denied is not (row in left and order.is_denied):
-                self.report(
-                    Rule.LAUNCH_RESULT_RECORDED, f"{row} is denied: {row.is_denied}; EC2 said {order.answer}"
-                )
+                what = f"{row} is denied: {row.is_denied}; EC2 said {order.answer}"
+                self.report(Rule.LAUNCH_RESULT_RECORDED, what)
         self._check_launch_note(order, got, [*words, "/"])
         self._check_launch_note(order, left, words)
         if left and self._continues(order, changes, left):
@@ -200,13 +199,12 @@ class LaunchChecker:
 
     def _continues(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
         """Whether other pools are asked for replicas that got nothing, as they must be if there are any."""
-        follows = {len(plan) > order.step + 1 for plan in order.plans}
-        if not isinstance(order.answer, LaunchResult) or follows == {False}:
+        if not isinstance(order.answer, LaunchResult):
             return False
         opened = changes.open_intent.replica_ids if changes.open_intent else ()
         continues = sorted(opened) == sorted(row.id for row in left)
-        if not continues and follows == {True}:
-            self.report(Rule.POOL_ORDER, f"no other pool is asked for {left}, {order.plans} at {order.step}")
+        if not continues and order.choice and sum(map(bool, order.choice.must)) > order.step + 1:
+            self.report(Rule.POOL_ORDER, f"no other pool is asked for {left}: {order.choice} at {order.step}")
         return continues
 
     def _check_retry(
@@ -226,10 +224,8 @@ class LaunchChecker:
             first, last = available or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
-                self.report(
-                    Rule.RETRIED_AFTER_BACKOFF,
-                    f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}",
-                )
+                what = f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
+                self.report(Rule.RETRIED_AFTER_BACKOFF, what)
 
     def _expect_fallbacks(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
@@ -248,14 +244,12 @@ class LaunchChecker:
             text = row.launch or ""
             why, _, answer = text.partition("EC2")
             is_right = bool(text) and all(word in answer for word in words)
-            if len(order.plans) == 1 and order.is_certain and not isinstance(order.answer, Denied):
-                asked = frozenset[CapacityPool]().union(*order.plans[0])
-                is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
+            if order.choice and not isinstance(order.answer, Denied):
+                is_right &= all(str(pool) in why for pool in order.choice.left_out)
+                is_right &= not any(str(pool) in why for step in order.choice.must for pool in step)
             if not is_right:
-                self.report(
-                    Rule.LAUNCH_RESULT_RECORDED,
-                    f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}",
-                )
+                what = f"{row} says {text!r}, EC2 said {order.answer}, of {order.choice}"
+                self.report(Rule.LAUNCH_RESULT_RECORDED, what)
 
     # Calls.
 
@@ -270,18 +264,12 @@ class LaunchChecker:
         wanted = len(order.rows), order.intent.highest_id, {row.purchase_option for row in order.rows}
         if (request.count, request.highest_id, {option}) != wanted:
             self.report(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
-        if not order.plans:
+        if order.choice is None:
             now = at(self.scheduler.now + invocation.skew_s)
-            order.plans = self._plans(invocation, order, spec.service, now, spec)
-        fits = [
-            plan
-            for plan in order.plans
-            if [_fitting(pools, spec, len(order.rows)) for pools in plan[order.step : order.step + 1]]
-            == [frozenset(request.pools)]
-        ]
-        if not fits or len(set(request.pools)) < len(request.pools):
-            self.report(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
-        order.plans = fits
+            order.choice = self._choice(invocation, order, spec, now)
+        if why := _wrong_pools(request, order, order.choice):
+            what = f"{request.pools} are asked in step {order.step}, {why}: {order.choice}"
+            self.report(Rule.POOL_ORDER, what)
         memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
             known = [pool for pool in eligible(spec, memory) if pool in request.pools]
@@ -324,9 +312,8 @@ class LaunchChecker:
             return
         launching.called.add(service)
         if True not in launching.fallbacks.get(service, ()) and not launching.refused_starts:
-            self.report(
-                Rule.FALLBACKS_IN_SECONDS, f"an extra tick of {service} is scheduled, and nothing was refused"
-            )
+            what = f"an extra tick of {service} is scheduled, and nothing was refused"
+            self.report(Rule.FALLBACKS_IN_SECONDS, what)
 
     def after_invocation(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
@@ -339,9 +326,8 @@ class LaunchChecker:
     def _check_orders(self, launching: InvocationLaunches) -> None:
         for order in launching.orders.values():
             if not order.is_closed:
-                self.report(
-                    Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} stays open, the answer was {order.answer}"
-                )
+                what = f"{order.intent} stays open, the answer was {order.answer}"
+                self.report(Rule.LAUNCH_RESULT_RECORDED, what)
         wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
         if wanted - launching.called:
             self.report(Rule.FALLBACKS_IN_SECONDS, f"no tick requests fallbacks of {wanted}")
@@ -367,58 +353,48 @@ class LaunchChecker:
                     continue  # it waits until as many as desired serve
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
-                    self.report(
-                        Rule.RETRIED_AFTER_BACKOFF, f"{row} isn't retried, it was due at {row.retry_at}"
-                    )
+                    what = f"{row} isn't retried, it was due at {row.retry_at}"
+                    self.report(Rule.RETRIED_AFTER_BACKOFF, what)
 
-    # Plans.
+    # Pools.
 
     def _in_force(self, service: str) -> Sequence[ServiceSpec]:
         return in_force(self.documents, service, self.scheduler.now)
 
-    def _plans(
-        self,
-        invocation: Invocation,
-        order: Order,
-        service: str,
-        now: datetime,
-        spec: ServiceSpec | None = None,
-    ) -> list[Plan]:
-        """The plans that are right then, by what the invocation was shown."""
-        seen = self.cooldown_checker.of(invocation)
-        memory, option = seen.memory.get(service, PoolMemory()), order.rows[0].purchase_option
-        # Losses are known by now. Refusals of the launch before may be known, or not.
-        fresh = seen.fresh[service]
-        lost = [e for e in fresh if not e.words]
-        owed = _scopes(e for e in lost if e.is_owed)
-        taught = [*_supersets(owed, _scopes(lost)), _scopes(fresh)]
-        specs = [spec] if spec else self._in_force(service)
-        rows = {**invocation.loaded, **self.by[invocation].written}
-        standbys = [r for r in rows.values() if r.is_standby and not r.state.is_ended]
-        # Where the highest ID was lost, what lies beyond it counts as only just created.
-        highest_id = invocation.rows.highest_id if invocation.rows else 0
-        around = [_pools_of(standbys), _pools_of(r for r in standbys if r.id <= highest_id)]
-        known = [tuple(eligible(one, memory)) for one in specs]
-        order.eligible, order.is_certain = known[-1] if known else (), len(set(known)) <= 1
-        plans = [
-            _plan(one, option, memory, known, now, order, others, is_last_resort=is_last_resort)
-            for one in specs
-            for known in taught
-            for others in around
-            for is_last_resort in self._last_resorts(invocation, one, order)
-        ]
-        return list(dict.fromkeys(plans))
-
-    def _last_resorts(self, invocation: Invocation, spec: ServiceSpec, order: Order) -> set[bool]:
-        """Whether low scores and cooling pools may be asked: only if fallbacks are refused, too."""
-        if not spec.on_demand_fallback:
-            return {True}
-        refused = {r.id for r in invocation.loaded.values() if _is_refused_fallback(r)}
-        if not refused:
-            return {False}
-        others = self.by[invocation].orders.values()
-        is_together = any(row.id in refused for other in others for row in other.rows)
-        return {True} if is_together and order.is_launched_again else {True, False}
+    def _choice(self, invocation: Invocation, order: Order, spec: ServiceSpec, now: datetime) -> Choice:
+        """Sort the service's pools, by what the invocation was shown."""
+        seen, row = self.cooldown_checker.of(invocation), order.rows[0]
+        memory = seen.memory.get(spec.service, PoolMemory())
+        is_spot = row.purchase_option is PurchaseOption.SPOT
+        # A loss is known by now; a refusal of the launch before may be, or not.
+        fresh = seen.fresh[spec.service]
+        known = _scopes(e for e in fresh if e.is_owed and not e.words)
+        scores = memory.survey.scores if memory.survey and memory.survey.asked == spec.asked else {}
+        barred, available, low, cooling = (set[CapacityPool]() for _ in range(4))
+        pools = eligible(spec, memory)
+        for pool in pools:
+            offering = Offering(pool, row.purchase_option)
+            if is_spot and (is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
+                barred.add(pool)
+            elif _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in known):
+                cooling.add(pool)
+            elif any(scope.covers(offering) for scope in _scopes(fresh)):
+                continue
+            elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
+                low.add(pool)
+            else:
+                available.add(pool)
+        # What moves serves where it is, and where there are fallbacks a return to Spot can wait: the last
+        # resort is for when they are refused, too.
+        can_wait = row.is_move or spec.on_demand_fallback
+        is_return = row.is_move or (can_wait and all(r.attempts % limits.LOW_SCORE_EVERY for r in order.rows))
+        is_refused = any(map(_is_refused_fallback, invocation.loaded.values())) and not row.is_move
+        may, must = [available], [available]
+        for worse, waits in ((low, is_return), (cooling, is_spot and can_wait)):
+            may.append(worse if is_refused or not waits else set())
+            must.append(worse if not waits else set())
+            barred |= worse - may[-1]
+        return Choice(tuple(pools), _frozen(may), _frozen(must), frozenset(barred))
 
     def _first_cooldown_end(
         self, invocation: Invocation, order: Order, service: str, now: datetime
@@ -428,7 +404,9 @@ class LaunchChecker:
             return None
         seen = self.cooldown_checker.of(invocation)
         memory, latest = seen.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
-        offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
+        if order.choice is None:
+            return now, latest
+        offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.choice.eligible]
         if any(scope.covers(o) for scope in _scopes(seen.fresh[service]) for o in offerings):
             return now, latest  # a cooldown of just now isn't in `memory` yet
         ends = [end for o in offerings if (end := _cools_until(memory, o, now))]
@@ -436,6 +414,25 @@ class LaunchChecker:
             return None
         available = min(*ends, latest)
         return available, available
+
+
+def _wrong_pools(request: LaunchRequest, order: Order, choice: Choice) -> str:
+    """What is wrong with the pools that a launch asks at this step; empty: nothing."""
+    asked = frozenset(request.pools)
+    if len(asked) < len(request.pools) or asked & order.asked:
+        return "one of them twice"
+    if not asked <= set(choice.eligible) - choice.left_out:
+        return "one of which mustn't be"
+    of_step = [number for number, pools in enumerate(choice.steps) if pools & asked]
+    if len(of_step) > 1:
+        return "good ones and others at once"
+    for number in of_step:
+        if order.step < sum(map(bool, choice.must[:number])):
+            return "before better ones"
+        # A standby goes to where the fewest of the others are.
+        if asked != _fitting(asked | choice.steps[number], request.spec, len(order.rows)):
+            return "" if order.rows[0].stands_by else "and not all of them at once"
+    return ""
 
 
 def _fitting(pools: frozenset[CapacityPool], spec: ServiceSpec, wanted: int) -> frozenset[CapacityPool]:
@@ -457,55 +454,6 @@ def _given(answer: LaunchResult, order: Order) -> list[str]:
     ]
 
 
-def _pools_of(replicas: Iterable[Replica]) -> list[CapacityPool]:
-    return [r.offering.pool for r in replicas if r.offering]
-
-
-def _plan(
-    spec: ServiceSpec,
-    option: PurchaseOption,
-    memory: PoolMemory,
-    taught: Collection[Scope],
-    now: datetime,
-    order: Order,
-    standbys: Sequence[CapacityPool],
-    *,
-    is_last_resort: bool,
-) -> Plan:
-    """Which pools are asked in turn: available ones, low scores, cooling ones.
-
-    A standby goes to the available zone with the fewest of the others, and there to the pool with the fewest.
-    """
-    available, low, cooling = set(), set(), set()
-    is_spot = option is PurchaseOption.SPOT
-    survey = memory.survey
-    scores = survey.scores if survey and survey.asked == spec.asked else {}
-    for pool in eligible(spec, memory):
-        offering = Offering(pool, option)
-        if is_spot and (is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
-            continue
-        if _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
-            cooling.add(pool)
-        elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
-            low.add(pool)
-        else:
-            available.add(pool)
-    is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
-    if order.rows[0].is_move:  # what moves serves where it is
-        is_return, is_last_resort = True, False
-    steps = [available]
-    if order.rows[0].stands_by and available:
-        in_zone = {p: sum(p.zone == other.zone for other in standbys) for p in available}
-        best = {p for p in available if in_zone[p] == min(in_zone.values())}
-        apart = {p for p in best if standbys.count(p) == min(map(standbys.count, best))}
-        steps = [apart, available - apart]
-    if not is_return or is_last_resort:
-        steps.append(low)
-    if not is_spot or is_last_resort:
-        steps.append(cooling)
-    return tuple(frozenset(step) for step in steps if step)
-
-
 def _is_no_move(spec: ServiceSpec, order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:
     """Whether it is a move that is launched, and the pool isn't known to be cheap or to score high enough."""
     most, least, survey = order.rows[0].max_price, order.rows[0].min_score, memory.survey
@@ -522,12 +470,8 @@ def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datet
     return max(ends, default=None)
 
 
-def _supersets(least: set[Scope], most: set[Scope]) -> Iterator[set[Scope]]:
-    """Every set between the two: of what may be known, any part may be."""
-    optional = most - least
-    for count in range(len(optional) + 1):
-        for some in combinations(optional, count):
-            yield least | set(some)
+def _frozen(steps: Iterable[set[CapacityPool]]) -> tuple[frozenset[CapacityPool], ...]:
+    return tuple(frozenset(pools) for pools in steps)
 
 
 def _scopes(evidence: Iterable[Evidence]) -> set[Scope]:

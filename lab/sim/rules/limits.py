@@ -12,6 +12,9 @@ from spotrelay.core.pools import Cause
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec
 
+SKEW_S = 1.5
+"""How much the functions' clocks may differ from EC2's, and a decision be older than its commit."""
+
 # Interruptions: docs/service-file.md.
 
 WARNING_S = 120.0
@@ -56,6 +59,9 @@ def way_out_s(spec: ServiceSpec, row: Replica) -> float:
 
 
 # Observations: docs/reliability.md.
+
+STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+"""The states of a replica that has an instance and isn't ready yet."""
 
 UNSEEN_S = 120.0
 """EC2's answers may lack a new instance for two minutes."""

@@ -89,9 +89,8 @@ class LoadChecker:
             self.checker.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
         now, number = seen[-1]
         if became != was and (number is None or became != number):
-            self.checker.report(
-                Rule.UNKNOWN_LOAD_HOLDS, f"{service}: from {was} to {became}, and {number} were asked for"
-            )
+            what = f"{service}: from {was} to {became}, and {number} were asked for"
+            self.checker.report(Rule.UNKNOWN_LOAD_HOLDS, what)
         if became == was or self.checker.is_damaged(service, began_at) or (was == 0 and became > 0):
             return
         is_up = became > was
@@ -102,9 +101,8 @@ class LoadChecker:
             # What nobody knew speaks against fewer, and not against more.
             is_same = is_up if one is None else one > was if is_up else one < was
             if not is_same:
-                self.checker.report(
-                    Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became}, {one} at {at:.1f} s"
-                )
+                what = f"{service}: from {was} to {became}, {one} at {at:.1f} s"
+                self.checker.report(Rule.SCALED_AFTER_DELAY, what)
                 return
             if now - at >= delay_s - SLACK_S:
                 return
@@ -136,7 +134,5 @@ class LoadChecker:
             return  # what was deployed since knows nothing of it
         if since is not None and now - began > delay_s + SLACK_S + 1:
             # A later number on record may have been replaced by a write that took effect late.
-            self.checker.report(
-                Rule.SCALED_AFTER_DELAY,
-                f"{service}: {number} are asked for since {began:.1f} s, not {became}",
-            )
+            what = f"{service}: {number} are asked for since {began:.1f} s, not {became}"
+            self.checker.report(Rule.SCALED_AFTER_DELAY, what)

@@ -17,8 +17,10 @@ from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, Invocation, first, time_of
 from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import SKEW_S, Checker
-from lab.sim.rules.metrics import MetricChecker, after_release, is_about_refused_start, is_mending
+from lab.sim.rules.checker import Checker
+from lab.sim.rules.limits import SKEW_S
+from lab.sim.rules.metrics import MetricChecker
+from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
@@ -95,11 +97,8 @@ class MessageChecker:
         failures = self._check_set_aside(invocation, [messages[id_] for id_ in malformed])
         redeliveries = Counter(messages[id_] for id_ in malformed if id_ in again)
         if redeliveries != failures:
-            self._report(
-                invocation,
-                Rule.REDELIVERED_ON_FAILURE,
-                f"redelivered {sorted(redeliveries)}, not {sorted(failures)}",
-            )
+            what = f"redelivered {sorted(redeliveries)}, not {sorted(failures)}"
+            self._report(invocation, Rule.REDELIVERED_ON_FAILURE, what)
         self._expect_redelivery(ignored, again, must=False)
         self._check_redelivery(invocation, events, again)
         for section in _sections(invocation.calls):
@@ -125,7 +124,7 @@ class MessageChecker:
         asked_to_count = after_release(records, Call.RECALL)
         # A tick asks about all on Spot and does without; a call asks about the last one at its last moment.
         # And where nothing is shown it asks by ID, and goes on with the zones that answer.
-        has_asked = any(c.call is Call.LOOK_UP and not c.is_error for c in records)
+        has_asked = has(records, Call.LOOK_UP)
         shown = {Call.OBSERVE, Call.LOOK_UP} if has_asked else set()
         does_without = {Call.WARNED, *shown} if is_tick else set[Call]()
         errors = [c for c in invocation.errors if c is not asked_to_count and c.call not in does_without]
@@ -158,9 +157,8 @@ class MessageChecker:
     def _expect_redelivery(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
         for id_ in ids:
             if (id_ in again) != must:
-                self.checker.report(
-                    Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'deleted' if must else 'redelivered'}"
-                )
+                what = f"{id_}: {'deleted' if must else 'redelivered'}"
+                self.checker.report(Rule.REDELIVERED_ON_FAILURE, what)
 
     def _check_redelivery(
         self, invocation: Invocation, events: Mapping[str, SimSignal], again: Collection[str]
@@ -221,8 +219,7 @@ class MessageChecker:
             is_done = all(call in calls for call in done) if is_free else is_left
             is_done = is_done and invocation.tick_service in ("", message.service)
             # By the minute it counts what the service's pools and instances are, and by no other tick.
-            has_looked = any(c.call is Call.HEALTH and not c.is_error for c in records)
-            if has_looked and isinstance(first(records, Call.GET), ServiceSpec):
+            if has(records, Call.HEALTH) and isinstance(first(records, Call.GET), ServiceSpec):
                 is_appraised = after_release(records, Call.RECALL) is not None
                 is_done = is_done and is_appraised is not message.is_announced
         if not is_done:
@@ -233,29 +230,20 @@ class MessageChecker:
     def _check_section(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
         """Check what was done for one service."""
         self._check_claims(invocation, records)
-        if not any(c.call is Call.COMMIT for c in records):
-            return
-        known: dict[int, Replica] = {}
-        opened: set[str] = set()
         spec = _spec(records)
-        for position, record in enumerate(records):
-            if isinstance(record.answer, Rows):
-                known |= record.answer.replicas
-            if record.call is not Call.COMMIT or record.is_error or not isinstance(record.about, Changes):
+        for tried in commits(records):
+            if tried.record.is_error:
                 continue
-            changes, after = record.about, records[position + 1 :]
-            is_outcome = bool(opened & set(changes.close_intents)) or is_about_refused_start(changes)
-            if changes.open_intent:
-                opened.add(changes.open_intent.id)
-                if not _is_launched(changes.open_intent.id, after):
-                    self._report_step(invocation, f"{changes.open_intent.id} isn't launched")
+            changes, at, after = tried.changes, tried.record.at, records[tried.position + 1 :]
+            if changes.open_intent and not _is_launched(changes.open_intent.id, after):
+                self._report_step(invocation, f"{changes.open_intent.id} isn't launched")
             if spec is not None:
                 self._check_heirs(invocation, changes, after)
                 for row in changes.update:
-                    self._check_row(invocation, row, known.get(row.id), spec, record.at, after)
-            if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
-                self._check_tick_follows(invocation, changes, after, record.at)
-            known |= {row.id: row for row in changes.stored}
+                    before = tried.known.get((row.service, row.id))
+                    self._check_row(invocation, row, before, spec, at, after)
+            if not (tried.is_outcome or (is_mending(changes) and invocation.observed_at is None)):
+                self._check_tick_follows(invocation, changes, after, at)
 
     def _check_row(
         self,
@@ -327,11 +315,8 @@ class MessageChecker:
                 and end + delay_s >= due + LEAVE_MARGIN_S
                 for begin, end, delay_s in checks
             ):
-                self._report(
-                    invocation,
-                    Rule.LAST_MOMENT_CHECKED,
-                    f"{row}, warned {warned_at}, isn't checked at {due:.0f} s: {checks}",
-                )
+                what = f"{row}, warned {warned_at}, isn't checked at {due:.0f} s: {checks}"
+                self._report(invocation, Rule.LAST_MOMENT_CHECKED, what)
 
     def _check_tick_follows(
         self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord], since: float
@@ -375,26 +360,17 @@ class MessageChecker:
 
     def _check_writes_after_conflict(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
         """A commit lost a race: is nothing else of the same decision written?"""
-        lost: Changes | None = None
-        opened: set[str] = set()
-        for record in records:
-            if isinstance(record.answer, Rows):
-                lost = None
-            if record.call is not Call.COMMIT or not isinstance(record.about, Changes):
+        lost: TriedCommit | None = None
+        for tried in commits(records):
+            if lost and any(isinstance(c.answer, Rows) for c in records[lost.position : tried.position]):
+                lost = None  # it was decided again
+            if tried.is_outcome:
                 continue
-            is_outcome = bool(opened & set(record.about.close_intents)) or is_about_refused_start(
-                record.about
-            )
-            if record.about.open_intent:
-                opened.add(record.about.open_intent.id)
-            if lost is not None and not is_outcome:
-                self._report(
-                    invocation,
-                    Rule.NO_WRITE_AFTER_CONFLICT,
-                    f"{timeline.describe(record.about)} after {timeline.describe(lost)}",
-                )
-            if record.is_error and not is_outcome:
-                lost = record.about
+            if lost is not None:
+                what = f"{timeline.describe(tried.changes)} after {timeline.describe(lost.changes)}"
+                self._report(invocation, Rule.NO_WRITE_AFTER_CONFLICT, what)
+            if tried.record.is_error:
+                lost = tried
 
     def _check_claims(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
         """Are ticks that were claimed sent, for the claimed time?"""

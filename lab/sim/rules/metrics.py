@@ -7,7 +7,7 @@ call took effect, so it must count nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from lab.sim.cloud import SimCloud
@@ -21,6 +21,7 @@ from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
 from lab.sim.rules.pools import eligible
+from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending, last
 from lab.sim.rules.standbys import got_instance_of_another
 from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
@@ -186,12 +187,12 @@ class MetricChecker:
         records = invocation.calls
         if len(records) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
             return
-        rows = _last(records, Call.LOAD)
+        rows = last(records, Call.LOAD)
         service = invocation.tick_service
-        if not isinstance(rows, Rows) or not _has(records, Call.ACQUIRE):
+        if not isinstance(rows, Rows) or not has(records, Call.ACQUIRE):
             return
         got = first(records, Call.GET)
-        is_missing = got is None and _has(records, Call.GET)
+        is_missing = got is None and has(records, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
         if is_missing and rows.removal.told_at is None and OF_DOCUMENT not in let_go(invocation):
             bounds.add(Metric.HELD_BACK, None)
@@ -202,7 +203,7 @@ class MetricChecker:
                 bounds.add(Metric.HELD_BACK, None)
                 spec = rows.document
         spec = rolled_back(spec, rows)
-        if _has(records, Call.HEALTH) and spec is not None and not is_removed:
+        if has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
             late = self._late_leaves(spec, rows, self.checker.scheduler.now)
@@ -212,10 +213,10 @@ class MetricChecker:
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
             if has_stopped_short(spec, rows):
                 bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)
-        if _has(records, Call.OBSERVE) or _has(records, Call.LOOK_UP):
+        if has(records, Call.OBSERVE) or has(records, Call.LOOK_UP):
             held = self._held_back(invocation, rows, is_removed=is_removed)
             # A forgotten service has no instances, whatever tags say.
-            is_certain = is_whole and not _has(records, Call.FORGET)
+            is_certain = is_whole and not has(records, Call.FORGET)
             bounds.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
 
     def _add_service(
@@ -264,7 +265,7 @@ class MetricChecker:
 
     def _add_told(self, invocation: Invocation, bounds: MetricBounds) -> None:
         """Add what a tick must count when it tells what happened, and what instances cost."""
-        records, rows = invocation.calls, _last(invocation.calls, Call.LOAD)
+        records, rows = invocation.calls, last(invocation.calls, Call.LOAD)
         for record in records:
             if record.call is Call.PUBLISH and isinstance(record.about, list | tuple):
                 refused = record.answer if isinstance(record.answer, dict) else record.about
@@ -349,7 +350,7 @@ class MetricChecker:
             since = time_of(before.gap_since) if before.gap_since else 0.0
             if not 0 <= gap_s <= noted.at - since + 2 * MAX_SKEW_S:
                 self._report(invocation, f"a gap of {gap_s:g} s since {since:g}")
-        ended = _last(invocation.calls, Call.ENDED)
+        ended = last(invocation.calls, Call.ENDED)
         there = [*(ended if isinstance(ended, list) else ()), *rows.replicas.values()]
         # As they were when they were told lost: a warning may come later.
         lost = {**{r.id: r for r in there if r.lost_at}, **before.lost}
@@ -367,13 +368,13 @@ class MetricChecker:
     def _held_back(self, invocation: Invocation, rows: Rows, *, is_removed: bool) -> tuple[int, int]:
         """How many observations must be held back, and how many may be."""
         records = invocation.calls
-        health = _last(records, Call.HEALTH)
+        health = last(records, Call.HEALTH)
         health = health if isinstance(health, dict) else {}
         shown = {i.id for i in invocation.observed}
         now = records[0].at
         owned = {r.instance_id for r in rows.replicas.values()}
         strangers = [i for i in invocation.observed if i.id not in owned and i.state not in ENDING_STATES]
-        warned = _last(records, Call.WARNED)
+        warned = last(records, Call.WARNED)
         marked = {id_ for id_, at in warned.items() if at} if isinstance(warned, dict) else set()
         certain = [
             i
@@ -488,23 +489,17 @@ class _CallWalk:
         self._bounds = bounds
         self._cloud = cloud
         self._is_signals = is_signals
-        self._known: dict[tuple[str, int], Replica] = {}
         self._launched_ids: set[str] = set()
         """The instances of its own launches."""
-        self._opened: set[str] = set()
-        """Its own launch intents."""
         self._out: set[str] = set()
         self._service: str | None = None
         """The service whose calls these are."""
 
-    def through(self, records: Iterable[CallRecord]) -> None:
+    def through(self, records: Sequence[CallRecord]) -> None:
         """Add up all calls."""
         for record in records:
             if isinstance(record.answer, Rows):
-                self._known |= {(r.service, r.id): r for r in record.answer.replicas.values()}
                 self._service = next((r.service for r in record.answer.replicas.values()), self._service)
-            elif isinstance(record.about, Changes):
-                self._committed(record.about, record.answer)
             elif isinstance(record.about, LaunchRequest):
                 self._launched(record.about.spec.service, record.answer)
             elif (
@@ -523,6 +518,8 @@ class _CallWalk:
                     record.call is Call.COMMIT and not is_mending(record.about)
                 )
                 self._bounds.add(Metric.CALLS_DENIED, None, int(must_count), 1)
+        for tried in commits(records):
+            self._committed(tried)
 
     def _refused(self, refusals: Sequence[Refusal]) -> None:
         """Starts of standbys were refused. What only waits for a stop to be over may count, too."""
@@ -552,25 +549,20 @@ class _CallWalk:
         least = len(new) if self._is_signals else len(set(ids))
         self._bounds.add(Metric.DEREGISTERED, service, least, len(set(ids)))
 
-    def _committed(self, changes: Changes, answer: object) -> None:
-        bounds, service = self._bounds, changes.service
-        is_outcome = bool(self._opened & set(changes.close_intents)) or is_about_refused_start(changes)
+    def _committed(self, tried: TriedCommit) -> None:
+        bounds, changes, answer = self._bounds, tried.changes, tried.record.answer
         if isinstance(answer, Conflict):
             # To mend the highest ID is no decision, but may be all that a tick's decision does.
             mends = is_mending(changes)
-            if not is_outcome and not (self._is_signals and mends):
-                bounds.add(Metric.CONFLICTS, service, 0 if mends else 1, 1)
-            return
-        if isinstance(answer, Exception):
+            if not tried.is_outcome and not (self._is_signals and mends):
+                bounds.add(Metric.CONFLICTS, changes.service, 0 if mends else 1, 1)
+        if tried.record.is_error:
             return
         launched = changes.open_intent.replica_ids if changes.open_intent else ()
-        if changes.open_intent:
-            self._opened.add(changes.open_intent.id)
         for row in (*changes.create, *changes.update):
-            self._wrote(row, self._known.get((service, row.id)))
-            if row.state is ReplicaState.REQUESTED and row.id not in launched and not is_outcome:
-                bounds.add(Metric.LAUNCHES_HELD, service)
-        self._known |= {(r.service, r.id): r for r in changes.stored}
+            self._wrote(row, tried.known.get((row.service, row.id)))
+            if row.state is ReplicaState.REQUESTED and row.id not in launched and not tried.is_outcome:
+                bounds.add(Metric.LAUNCHES_HELD, changes.service)
 
     def _wrote(self, row: Replica, before: Replica | None) -> None:
         bounds, service = self._bounds, row.service
@@ -638,27 +630,6 @@ def _is_told(values: Sequence[float], usd: float | None) -> bool:
     return len(values) == len(wanted) and all(abs(value - wanted[0]) < 1e-9 for value in values)
 
 
-def after_release(records: Sequence[CallRecord], call: Call) -> CallRecord | None:
-    """A tick's call after it has let others in: it only counts by the answer."""
-    released = next((i for i, c in enumerate(records) if c.call is Call.RELEASE), len(records))
-    return next((c for c in records[released:] if c.call is call), None)
-
-
-def is_mending(about: object) -> bool:
-    """Whether a commit only repairs the highest ID, and is part of no decision."""
-    return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
-
-
-def is_about_refused_start(about: object) -> bool:
-    """Whether a commit only notes that EC2 refused to start standbys, and is part of no decision."""
-    if not isinstance(about, Changes) or about.create or about.close_intents or not about.update:
-        return False
-    return all(
-        r.is_standby and r.is_fallback and r.state is ReplicaState.PROVISIONING and r.retry_at
-        for r in about.update
-    )
-
-
 def _is_true(counted: MetricRecord, event: SimSignal, happened_at: float) -> bool:
     """Whether it is the time from the warning until then, as far as clocks allow."""
     value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
@@ -670,11 +641,3 @@ def _is_true(counted: MetricRecord, event: SimSignal, happened_at: float) -> boo
 def _located(records: Sequence[CallRecord]) -> dict[str, tuple[str, int]] | None:
     found = first(records, Call.LOCATE)
     return found if isinstance(found, dict) else None
-
-
-def _has(records: Sequence[CallRecord], call: Call) -> bool:
-    return any(c.call is call and not c.is_error for c in records)
-
-
-def _last(records: Sequence[CallRecord], call: Call) -> object:
-    return first(reversed(records), call)

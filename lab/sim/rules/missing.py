@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.instances import NEVER
-from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.invocation_view import InvocationView, answers
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
 from spotrelay.core.instances import TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -18,7 +18,7 @@ READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 LONG_AGO = float("-inf")
 
 
-def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """Does the row say since when EC2 hasn't shown its instance?"""
     since = row.missing_since
     if since == old.missing_since:
@@ -26,26 +26,26 @@ def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica
     is_shown = view.instance_of(row) is not None
     is_new = since is not None and view.invocation.began_at - SKEW_S <= time_of(since) <= commit.at + SKEW_S
     if not (is_shown if since is None else is_new and old.missing_since is None and not is_shown):
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: missing since {since}, not {old.missing_since}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row}: missing since {since}, not {old.missing_since}"
 
 
-def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
     is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
     if now < _launched_at(old) + limits.UNSEEN_S:
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
+        yield Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet"
     if is_taken or of_replica(row) in let_go(view.invocation):
         return
     if is_alone(view, old):
-        view.report(Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers")
+        yield Rule.LAST_ONE_KEPT, f"{row} counts as gone, is {view.target(row)}, and no other answers"
     is_overdue = old.state is not READY and now > overdue_at(view, old)
     # Whether a young one counts depends on the clock: what is right by either way to count is right.
     lost = all(too_many(view, old, at) for at in launched_by(view))
     if may_answer(view, old) or (lost and not is_overdue):
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}")
+        yield Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, is {view.target(row)}"
     if old.missing_since is None or now < time_of(old.missing_since) + limits.MISSING_S:
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}")
+        yield Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.missing_since}"
 
 
 def _launched_at(row: Replica) -> float:

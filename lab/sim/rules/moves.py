@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import NEVER
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.pools import eligible, is_too_dear
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PoolMemory, PurchaseOption, Survey
@@ -21,9 +22,6 @@ from spotrelay.core.spec import OnUpdate, ServiceSpec
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
-
-SKEW_S = 1.5
-"""As `checker.SKEW_S`, which can't be imported here."""
 
 CLEARLY = 1.02
 """A move must come if it would pay at a price that is higher by this: rounding decides nothing."""
@@ -58,14 +56,9 @@ class MoveChecker:
     surveys: dict[str, list[Survey]] = field(default_factory=dict)
     """By service: all that EC2 ever answered, in order. What is kept of them is the code's business."""
 
-    def after_commit(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def after_commit(self, invocation: Invocation, commit: Commit) -> None:
         """A commit took effect."""
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         last = self.tries.setdefault(changes.service, _Try())
         requested = [row for row in changes.create if row.is_move]
         for row in requested:
@@ -80,8 +73,8 @@ class MoveChecker:
         if requested and len(moving) > 1:
             self._report(Rule.MOVES_SINGLY, f"{[str(r) for r in moving]} come at a time")
         for row in changes.update:
-            self._check_departure(row, before, after)
-            self._check_repeat(changes, row, before, after)
+            self._check_departure(row, commit)
+            self._check_repeat(row, commit)
 
     def _check_request(
         self, invocation: Invocation, row: Replica, before: Mapping[int, Replica], last: _Try
@@ -101,9 +94,8 @@ class MoveChecker:
         specs = self.checker.in_force(invocation, row.service)
         if row.min_score is not None:
             if not any(self._is_better(spec, survey, old, row.min_score) for spec in specs):
-                self._report(
-                    Rule.MOVES_BY_LASTING_SCORES, f"{old} is to move to a score of {row.min_score}: {survey}"
-                )
+                what = f"{old} is to move to a score of {row.min_score}: {survey}"
+                self._report(Rule.MOVES_BY_LASTING_SCORES, what)
         elif not any(self._pays(spec, survey, old, row.max_price or NEVER) for spec in specs):
             self._report(Rule.MOVES_PAY, f"{old} is to move to where Spot costs {row.max_price}: {survey}")
 
@@ -170,30 +162,24 @@ class MoveChecker:
         is_likelier = any(all(scores.get(p.zone, 0) >= least for scores in readings) for p in good)
         return is_one_reading and is_likelier and self._is_better(spec, survey, old, least)
 
-    def _check_departure(
-        self, row: Replica, before: Mapping[int, Replica], after: Mapping[int, Replica]
-    ) -> None:
+    def _check_departure(self, row: Replica, commit: Commit) -> None:
         """What has moved goes: is its replacement there?"""
-        old = before.get(row.id)
+        old = commit.before.replicas.get(row.id)
         if old is None or not old.state.is_active or row.state.is_active:
             return
-        successor = after.get(old.replaced_by or 0)
+        successor = commit.after.replicas.get(old.replaced_by or 0)
         has_moved = MOVED_REASON.match(row.reason)
         # It may go in the same commit, if fewer are wanted from now on.
         if has_moved and (successor is None or ReplicaState.READY not in successor.entered):
             self._report(Rule.MOVED_SERVES_FIRST, f"{row} goes, and what comes in its place is {successor}")
 
-    def _check_repeat(
-        self,
-        changes: Changes,
-        row: Replica,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def _check_repeat(self, row: Replica, commit: Commit) -> None:
         """A replica is launched: it was asked for before, so it is no move."""
-        intent, old = changes.open_intent, before.get(row.id)
-        is_launched = intent is not None and row.id in intent.replica_ids and changes.window is not None
-        if is_launched and old is not None and old.state is ReplicaState.REQUESTED and is_extra(row, after):
+        intent, old = commit.changes.open_intent, commit.before.replicas.get(row.id)
+        if intent is None or commit.changes.window is None or row.id not in intent.replica_ids:
+            return
+        is_repeat = old is not None and old.state is ReplicaState.REQUESTED
+        if is_repeat and is_extra(row, commit.after.replicas):
             self._report(Rule.MOVES_END, f"{row} is launched again, and {row.replaces} stays")
 
     def _report(self, rule: Rule, what: str) -> None:
@@ -201,7 +187,10 @@ class MoveChecker:
 
 
 def _memory(invocation: Invocation) -> PoolMemory:
-    """What a tick that decided knew of pools: it asks once more before it launches."""
+    """What a tick that decided knew of pools: it asks once more before it launches.
+
+    One that needed to know nothing asks as it reports.
+    """
     answers = (record.answer for record in invocation.calls)
     return next((known for known in answers if isinstance(known, PoolMemory)), PoolMemory())
 
@@ -209,7 +198,7 @@ def _memory(invocation: Invocation) -> PoolMemory:
 # Ends of invocations.
 
 
-def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Findings:
     """A tick requests moves: was all well, by what it was shown, and did nothing else go on?"""
     requested = [row for row in commit.changes.create if row.is_move]
     if not requested:
@@ -217,7 +206,7 @@ def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     row = requested[0]
     why = _unrest(view, spec, commit.changes, {r.replaces for r in requested})
     if why:
-        view.report(Rule.MOVES_WHEN_CALM, f"{row} is requested for {row.replaces} to move: {why}")
+        yield Rule.MOVES_WHEN_CALM, f"{row} is requested for {row.replaces} to move: {why}"
 
 
 def _unrest(view: InvocationView, spec: ServiceSpec, changes: Changes, moving: set[int | None]) -> str:
@@ -240,17 +229,17 @@ def _unrest(view: InvocationView, spec: ServiceSpec, changes: Changes, moving: s
     return f"{written} and {others} change, too" if written or others else ""
 
 
-def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
+def check_after_tick(view: InvocationView, spec: ServiceSpec) -> Findings:
     """After an undisturbed tick: does no move wait, and was one requested that pays?"""
-    _check_due(view, spec)
+    yield from _check_due(view, spec)
     for row in view.unchanged_rows():
         is_waiting = row.state is ReplicaState.REQUESTED and row.launch_id not in view.rows.intents
         is_left = is_waiting and is_extra(row, view.rows.replicas) and is_extra(row, view.now.replicas)
         if is_left and not view.now.intents:
-            view.report(Rule.MOVES_END, f"{row} waits, and {row.replaces} stays")
+            yield Rule.MOVES_END, f"{row} waits, and {row.replaces} stays"
 
 
-def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
+def _check_due(view: InvocationView, spec: ServiceSpec) -> Findings:
     """All is well, and one would certainly be better off elsewhere: does it move?"""
     invocation, checker = view.invocation, view.checker.move_checker
     may_move = spec.move_on_score or spec.rebalance_cost is not None
@@ -273,7 +262,7 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
         is_spot = row.offering is not None and row.offering.purchase_option is row.purchase_option
         is_spot = is_spot and row.purchase_option is PurchaseOption.SPOT and not row.stands_by
         if is_spot and view.is_over(row.since, limits.MOVE_AFTER_S) and checker.is_due(spec, memory, row):
-            view.report(Rule.MOVES_DUE, f"{row} in {row.offering} stays: {memory.survey}")
+            yield Rule.MOVES_DUE, f"{row} in {row.offering} stays: {memory.survey}"
 
 
 def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:

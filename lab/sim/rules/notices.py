@@ -12,16 +12,16 @@ from datetime import datetime
 
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from lab.sim.rules import Rule
-from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules import Findings, Rule
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.limits import SKEW_S
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows, Told
 from spotrelay.memory import MemoryStore
 
 
-def check(view: InvocationView, memory: MemoryStore) -> None:
+def check(view: InvocationView, memory: MemoryStore) -> Findings:
     """Check what an undisturbed tick told, and that it told when the service ceased to be whole."""
     rows, before = view.rows, view.rows.told
     # Of a row that a table lost, nobody knows when its replica left.
@@ -33,8 +33,8 @@ def check(view: InvocationView, memory: MemoryStore) -> None:
         if notice.kind in (NoticeKind.REPLICA_READY, NoticeKind.REPLICA_REPLACED, NoticeKind.REPLICA_LOST):
             wrong = _wrong_facts(notice, known)
             if wrong:
-                view.report(Rule.NEWS_TRUE, f"{notice.id}: {wrong}")
-    _check_gap(view, before, told, known)
+                yield Rule.NEWS_TRUE, f"{notice.id}: {wrong}"
+    yield from _check_gap(view, before, told, known)
 
 
 def _known(rows: Rows, memory: MemoryStore, service: str) -> Mapping[int, Replica]:
@@ -71,7 +71,7 @@ def _wrong_facts(notice: Notice, known: Mapping[int, Replica]) -> str:
 
 def _check_gap(
     view: InvocationView, before: Told, told: Collection[Notice], known: Mapping[int, Replica]
-) -> None:
+) -> Findings:
     """Did a gap begin, or end, if it should, and then when?"""
     assert view.spec is not None  # noqa: S101 - see `check`
     noted = [c for c in view.invocation.calls if c.call is Call.NOTE_TOLD and isinstance(c.about, Told)]
@@ -82,17 +82,15 @@ def _check_gap(
     whole_at = desired if serving >= desired else before.whole_at
     # While a gap lasts, nothing is noted of the number.
     if after.whole_at != whole_at and not (serving < needed and before.gap_since is None):
-        view.report(Rule.NEWS_TRUE, f"{after.whole_at} were whole, not {whole_at}")
+        yield Rule.NEWS_TRUE, f"{after.whole_at} were whole, not {whole_at}"
     if (after.gap_since is not None) != (serving < needed):
-        view.report(
-            Rule.NEWS_TRUE, f"{serving} serve, {needed} needed, and a gap is told since {after.gap_since}"
-        )
+        yield Rule.NEWS_TRUE, f"{serving} serve, {needed} needed, and a gap is told since {after.gap_since}"
     for notice in told:
         if notice.kind in (NoticeKind.FLEET_NOT_WHOLE, NoticeKind.FLEET_WHOLE):
-            _check_turn(view, notice, known, needed)
+            yield from _check_turn(view, notice, known, needed)
 
 
-def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replica], needed: int) -> None:
+def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replica], needed: int) -> Findings:
     """When it ceased to be whole, or was again, by all rows."""
     came_back = {id_ for service, id_ in view.checker.came_back if service == view.service}
     if came_back & known.keys() or any(r.unhealthy_since for r in known.values()):
@@ -107,7 +105,7 @@ def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replic
         latest = view.checker.scheduler.now
     told_at = time_of(notice.at)
     if not earliest - SKEW_S <= told_at <= latest + SKEW_S:
-        view.report(Rule.NEWS_TRUE, f"{notice.id} at {told_at:.3f}, not {earliest:.3f}: {turns}")
+        yield Rule.NEWS_TRUE, f"{notice.id} at {told_at:.3f}, not {earliest:.3f}: {turns}"
 
 
 def _turns(known: Mapping[int, Replica], needed: int, *, is_end: bool) -> list[datetime]:

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits, missing
-from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules import Findings, Rule, limits, missing
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import OF_DOCUMENT, let_go, of_replica
 from spotrelay.core.held import Held
 from spotrelay.core.instances import TargetState
@@ -23,57 +23,57 @@ from spotrelay.core.rows import Removal
 DRAINING = ReplicaState.DRAINING
 
 
-def check(view: InvocationView, *, is_whole: bool) -> None:
+def check(view: InvocationView, *, is_whole: bool) -> Findings:
     """Check a tick that has ended, or was killed."""
     calls = [record.call for record in view.invocation.calls]
     if Call.LOAD not in calls or view.invocation.rows is None:
         return
     is_whole = is_whole and Call.FORGET not in calls and Call.RELEASE in calls
     if is_whole:
-        _check_record(view)
+        yield from _check_record(view)
     if view.invocation.override is not None:
-        _check_override(view, is_whole=is_whole)
+        yield from _check_override(view, is_whole=is_whole)
 
 
-def _check_record(view: InvocationView) -> None:
+def _check_record(view: InvocationView) -> Findings:
     """Is what the tick holds back on record, each since when it is, and written only if it has changed?"""
     invocation, before = view.invocation, view.rows.held
     notes = [record.about for record in invocation.calls if record.call is Call.NOTE_HELD]
     after = next((note for note in reversed(notes) if isinstance(note, Held)), before)
     on_record = {(one.what, one.why) for one in after.back}
     if on_record != set(invocation.held_back):
-        view.report(Rule.HELD_ON_RECORD, f"{on_record} is on record, {invocation.held_back} is held back")
+        yield Rule.HELD_ON_RECORD, f"{on_record} is on record, {invocation.held_back} is held back"
     if before in notes:
-        view.report(Rule.HELD_ON_RECORD, f"{before} is written again")
+        yield Rule.HELD_ON_RECORD, f"{before} is written again"
     earliest, latest = invocation.began_at - SKEW_S, view.checker.scheduler.now + SKEW_S
     for one in set(after.back) - set(before.back):
         is_known = any(replace(one, since=other.since) == other for other in before.back)
         if is_known or not earliest <= time_of(one.since) <= latest:
-            view.report(Rule.HELD_ON_RECORD, f"{one} is held back since {time_of(one.since):.3f} s")
+            yield Rule.HELD_ON_RECORD, f"{one} is held back since {time_of(one.since):.3f} s"
 
 
-def _check_override(view: InvocationView, *, is_whole: bool) -> None:
+def _check_override(view: InvocationView, *, is_whole: bool) -> Findings:
     """Is carried out what the override was given for, or else nothing?"""
     invocation, allowed = view.invocation, let_go(view.invocation)
     done = set(_carried_out(view))
     if done - allowed:
-        view.report(Rule.OVERRIDE_BOUND, f"{done - allowed} is carried out, and it is given for {allowed}")
+        yield Rule.OVERRIDE_BOUND, f"{done - allowed} is carried out, and it is given for {allowed}"
     if done and invocation.held_back:
-        view.report(Rule.OVERRIDE_BOUND, f"{done} is carried out, and there is {invocation.held_back}")
+        yield Rule.OVERRIDE_BOUND, f"{done} is carried out, and there is {invocation.held_back}"
     override, answer = invocation.override, view.rows.held.answer
     if not is_whole or override is None or (answer and answer.given_at == override.given_at):
         return  # what was answered is answered once, however often its message comes
     wanted = set(_credible_by_word(view, allowed))
     if wanted - done:
-        view.report(Rule.OVERRIDE_BOUND, f"{wanted - done} isn't carried out, and that is what is seen")
+        yield Rule.OVERRIDE_BOUND, f"{wanted - done} isn't carried out, and that is what is seen"
     if override.given_at is None:
         return  # nobody waits for an answer
     notes = [record.about for record in invocation.calls if record.call is Call.NOTE_HELD]
     answers = [note.answer for note in notes if isinstance(note, Held) and note.answer]
     if not any(a.given_at == override.given_at and done <= set(a.done) for a in answers):
-        view.report(Rule.OVERRIDE_BOUND, f"{done} is carried out, and the answer is {answers}")
+        yield Rule.OVERRIDE_BOUND, f"{done} is carried out, and the answer is {answers}"
     if any(not (a.done or a.lapsed) for a in answers):
-        view.report(Rule.OVERRIDE_BOUND, f"nothing is carried out, and the answer is {answers}")
+        yield Rule.OVERRIDE_BOUND, f"nothing is carried out, and the answer is {answers}"
 
 
 def _carried_out(view: InvocationView) -> Iterator[str]:

@@ -9,20 +9,18 @@ from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, first, time_of
-from lab.sim.rules import Rule, limits, moves, versions
+from lab.sim.rules import Findings, Rule, limits, moves, versions
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
-from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
+from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.rules.standbys import is_late
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 from spotrelay.operate.adoption import NO_VERSION
-
-STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
 _BY_DISTANCE = (
     ReplicaState.REQUESTED,
@@ -32,21 +30,21 @@ _BY_DISTANCE = (
 )
 
 
-def check(view: InvocationView, commit: Commit) -> None:
-    """Check the replicas that a tick's commit adds and removes."""
+def check(view: InvocationView) -> Findings:
+    """Check which replicas a tick added and removed, if nobody else did meanwhile."""
     assert view.spec is not None  # noqa: S101 - a tick has one
-    changes, spec = commit.changes, view.spec
-    _check_scale_in(view, spec, commit)
-    _check_fallback_removal(view, commit)
-    _check_loss_replacement(view, spec, commit)
-    moves.check(view, spec, commit)
-    if changes.create:
-        _check_purchase_options(view, spec, commit)
-        _check_proactive_replacement(view, spec, commit)
-        _check_fallback_requests(view, commit)
-    if changes.open_intent and changes.window:
-        _check_launch_times(view, spec, commit)
-        versions.check_launched(view, spec, commit)
+    spec = view.spec
+    yield from _check_scale_in(view, spec)
+    yield from _check_fallback_removal(view)
+    yield from _check_loss_replacement(view, spec)
+    yield from _check_purchase_options(view, spec)
+    yield from _check_proactive_replacement(view, spec)
+    yield from _check_fallback_requests(view)
+    for commit in view.invocation.commits:
+        yield from moves.check(view, spec, commit)
+        if commit.changes.open_intent and commit.changes.window:
+            yield from _check_launch_times(view, spec, commit)
+            yield from versions.check_launched(view, spec, commit)
 
 
 def regular(rows: Rows) -> list[Replica]:
@@ -61,61 +59,45 @@ def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
     return sum(r.purchase_option is option for r in replicas)
 
 
+def _failed(view: InvocationView) -> int:
+    """How many it found to have failed, perhaps after it had decided about the others: it probes last."""
+    return sum(row.state is ReplicaState.FAILED for _, row in view.written)
+
+
 def _base(spec: ServiceSpec) -> int:
     """How many regular replicas are bought on-demand, whatever Spot gives."""
     return spec.base_on_demand if spec.use_spot else spec.replicas
 
 
-def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
     """The service scales in: does the right replica go?"""
     loaded = view.rows.replicas
     gone = [
-        loaded[row.id]
-        for row in commit.changes.update
-        if row.reason == "more replicas than wanted" and not row.state.is_active and row.id in loaded
+        old
+        for old, row in view.written
+        if row.reason == "more replicas than wanted" and old.state.is_active and not row.state.is_active
     ]
-    gone = [row for row in gone if row.state.is_active]
-    if not gone:
-        return
-    left = regular(commit.after)
-    # What it couldn't write it had decided all the same.
-    tried = [c.about for c in view.invocation.calls if isinstance(c.about, Changes)]
-    written = {row.id for changes in tried for row in changes.update}
-    there = {row.id for row in regular(view.rows)}
-    back = {r.id for r in view.rows.replicas.values() if r.comes_back}
-    if any(r.id in back and r.stays for c in view.invocation.commits for r in c.changes.update):
+    if not gone or any(old.comes_back and row.stays for old, row in view.written):
         return  # one that came back is one of them from now on
-    base = _base(spec)
-    # One decision may take several commits; and what others took away since it read the rows, it counted.
-    added = {r.id for changes in tried for r in changes.create if r.is_counted and not r.is_fallback}
-    counted = len({row.id for row in left} | (there - written) | added)
-    if counted < spec.replicas:
-        view.report(
-            Rule.SCALE_IN_ORDER,
-            f"{counted} of {spec.replicas} are left after removing {[r.id for r in gone]}",
-        )
-    for one in left:
-        known = loaded.get(one.id)
-        if (
-            known is None
-            or one.id not in there
-            or one.id in written
-            or one.id > view.rows.highest_id  # it was created while the rows were read; the next tick decides
-            or known.launch_id in view.rows.intents
-            or _may_serve(view, known)
-        ):
+    left, base = regular(view.now), _base(spec)
+    if len(left) + _failed(view) < spec.replicas:
+        what = f"{len(left)} of {spec.replicas} are left after removing {[r.id for r in gone]}"
+        yield Rule.SCALE_IN_ORDER, what
+    there = {row.id for row in regular(view.rows)}
+    written = {old.id for old, _ in view.written}
+    # What a replacement that goes was to replace counts again.
+    on_demand = of(left, PurchaseOption.ON_DEMAND)
+    # What is being launched at this moment can't go, however many there are.
+    settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
+    is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base
+    for one in settled:
+        known = loaded[one.id]
+        if one.id in written or _may_serve(view, known):
             continue
-        # What a replacement that goes was to replace counts again.
-        on_demand = of(left, PurchaseOption.ON_DEMAND)
-        # What is being launched at this moment can't go, however many there are.
-        settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
-        is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base
         for row in gone:
             if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=is_beyond):
-                view.report(
-                    Rule.SCALE_IN_ORDER,
-                    f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",
-                )
+                what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
+                yield Rule.SCALE_IN_ORDER, what
 
 
 _MAY_ANSWER = (TargetState.HEALTHY, TargetState.UNAVAILABLE)
@@ -153,8 +135,7 @@ def _goes_before(
 
 def _prices(view: InvocationView) -> Mapping[Offering, float]:
     """What the tick knew of prices when it decided."""
-    calls = view.invocation.calls
-    decided = takewhile(lambda record: record.call is not Call.RELEASE, calls)
+    decided = takewhile(lambda record: record.call is not Call.RELEASE, view.invocation.calls)
     known = first(decided, Call.RECALL)
     survey = known.survey if isinstance(known, PoolMemory) else None
     if survey is None:
@@ -169,38 +150,33 @@ def _prices(view: InvocationView) -> Mapping[Offering, float]:
     return spot | usual
 
 
-def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
+def _check_fallback_removal(view: InvocationView) -> Findings:
     """Serving fallbacks are removed: has Spot been ready for long enough?"""
     loaded = view.rows.replicas
     gone = [
-        row.id
-        for row in commit.changes.update
-        if row.reason == "Spot is back"
-        and not row.state.is_active
-        and row.id in loaded
-        and loaded[row.id].serves
+        old.id
+        for old, row in view.written
+        if row.reason == "Spot is back" and not row.state.is_active and old.serves
     ]
     if not gone:
         return
     # A standby comes back sooner than another start would.
     is_any_cold = any(not loaded[id_].is_standby for id_ in gone)
     most_s = limits.STABLE_MAX_S if is_any_cold else limits.STANDBY_STABLE_MAX_S
-    counted = {r.id for r in regular(commit.after)}
+    counted = {r.id for r in regular(view.now)}
     fresh = [
         r
         for r in regular(view.rows)
         if r.id in counted  # what is replaced from now on goes anyway
-        and stays_in(r, commit.after)
+        and stays_in(r, view.now)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
-        and time_of(_stable_from(r, most_s)) > commit.at + SKEW_S
+        and time_of(_stable_from(r, most_s)) > view.decided_at + SKEW_S
     ]
-    left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
+    left = sum(r.is_fallback and r.serves for r in view.now.replicas.values())
     if left < len(fresh):
-        view.report(
-            Rule.FALLBACK_STAYS_FOR_SPOT,
-            f"{gone} are removed, {left} are left, {[r.id for r in fresh]} became ready just now",
-        )
+        what = f"{gone} are removed, {left} are left, {[r.id for r in fresh]} became ready just now"
+        yield Rule.FALLBACK_STAYS_FOR_SPOT, what
 
 
 def _stable_from(row: Replica, most_s: float = limits.STABLE_MAX_S) -> datetime:
@@ -209,29 +185,19 @@ def _stable_from(row: Replica, most_s: float = limits.STABLE_MAX_S) -> datetime:
     return ready + min(ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=most_s))
 
 
-def _created_later(view: InvocationView, commit: Commit) -> int:
-    """Regular replicas that later commits of the same decision create: a large one takes several."""
-    commits = view.invocation.commits
-    later = commits[commits.index(commit) + 1 :]
-    return sum(r in c.changes.create for c in later for r in regular(c.after))
-
-
-def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_loss_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Replicas are lost: are they replaced if fewer than desired are left, and only then?"""
+    before, now = view.rows, view.now
     lost = [
         row
-        for row in commit.changes.update
-        if (old := commit.before.replicas.get(row.id)) is not None
-        and old.is_counted
-        and not old.is_fallback
-        and not row.is_counted
-        and not old.superseded_in(commit.before)
+        for old, row in view.written
+        if old.is_counted
+        and not (old.is_fallback or row.is_counted or old.superseded_in(before))
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
     # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait, and
     # so can a move.
-    before = commit.before
     due = {
         r.id
         for r in before.replicas.values()
@@ -239,64 +205,56 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and (successor := before.replicas[r.replaced_by or 0]).version == r.version
         and not successor.is_move
     }
-    count = sum(r.id not in due for r in regular(commit.after))
+    count, failed = sum(r.id not in due for r in regular(now)), _failed(view)
     # What is given up because there were too many was there when the loss was decided on.
-    surplus = sum(row.reason == "more replicas than wanted" for row in commit.changes.update)
+    surplus = sum(row.reason == "more replicas than wanted" for _, row in view.written)
+    created = {row.id for row in view.created}
     for row in lost:
-        if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
+        if row.replaced_by in created:
             if count > spec.replicas:
-                view.report(
-                    Rule.LOSS_REPLACED_IF_NEEDED,
-                    f"{row} is replaced, and {count} are left of {spec.replicas}",
-                )
-        elif moves.is_extra(row, view.rows.replicas):
+                what = f"{row} is replaced, and {count} are left of {spec.replicas}"
+                yield Rule.LOSS_REPLACED_IF_NEEDED, what
+        elif moves.is_extra(row, before.replicas):
             continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.startswith("its version is given up"):
             continue  # what it was to replace stays
-        elif row.reason.endswith(NEEDLESS) and count + surplus + _created_later(view, commit) < spec.replicas:
-            view.report(
-                Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
-            )
+        elif row.reason.endswith(NEEDLESS) and count + surplus + failed < spec.replicas:
+            what = f"{row} isn't replaced, and {count} are left of {spec.replicas}"
+            yield Rule.LOSS_REPLACED_IF_NEEDED, what
 
 
-def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_purchase_options(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Replicas are requested: do they have the right purchase option and version?"""
-    after = regular(view.now)  # one decision may take several commits
-    has_orphans = any(
-        r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create
-    )
-    base = _base(spec)
-    for row in commit.changes.create:
-        if row.state is not ReplicaState.REQUESTED or row.is_fallback or row.is_standby:
+    left, base = regular(view.now), _base(spec)
+    requested = [row for row in view.created if row.state is ReplicaState.REQUESTED]
+    has_orphans = len(requested) < len(view.created)
+    for row in requested:
+        if row.is_fallback or row.is_standby:
             continue
         option = row.purchase_option
-        replaced = commit.before.replicas.get(row.replaces or 0)
+        replaced = view.rows.replicas.get(row.replaces or 0)
         if replaced is not None:
             is_right = option is (replaced.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND)
-        elif has_orphans or not view.is_alone:
+        elif has_orphans:
             continue
         elif option is PurchaseOption.SPOT:
-            is_right = of(after, PurchaseOption.SPOT) <= spec.replicas - base
+            is_right = of(left, PurchaseOption.SPOT) <= spec.replicas - base
         else:
-            is_right = of(after, PurchaseOption.ON_DEMAND) <= base
+            is_right = of(left, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
-            view.report(
-                Rule.PURCHASE_OPTION_CORRECT,
-                f"{row} is to be {option}; the base is {base} of {spec.replicas}",
-            )
+            what = f"{row} is to be {option}; the base is {base} of {spec.replicas}"
+            yield Rule.PURCHASE_OPTION_CORRECT, what
         # It may have become ready by the same decision.
-        versions.check_noted(view, row, commit.after.replicas.get(row.replaces or 0, replaced))
-        _check_version(view, spec, commit, row)
-    for row in commit.changes.create:
-        _check_orphan_purchase(view, row, base)
+        yield from versions.check_noted(row, view.now.replicas.get(row.replaces or 0, replaced))
+        yield from _check_version(view, spec, row)
+    for row in view.created:
+        yield from _check_orphan_purchase(view, row, base)
         if (row.is_fallback or row.is_standby) and row.purchase_option is not PurchaseOption.ON_DEMAND:
-            view.report(
-                Rule.PURCHASE_OPTION_CORRECT,
-                f"{row} is a fallback or a standby, and is to be {row.purchase_option}",
-            )
+            what = f"{row} is a fallback or a standby, and is to be {row.purchase_option}"
+            yield Rule.PURCHASE_OPTION_CORRECT, what
 
 
-def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
+def _check_version(view: InvocationView, spec: ServiceSpec, row: Replica) -> Findings:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
     # One may get ready in this very tick, or end in it.
     ready, now = (
@@ -307,63 +265,61 @@ def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row:
     # A version that serves as a fallback may have failed too often on Spot. A later one is its repair.
     looping = {v for v in served for known in backoffs(view) if is_looping(known, v)}
     served -= looping - {spec.version}
-    replaced = commit.before.replicas.get(row.replaces or 0)
+    replaced = view.rows.replicas.get(row.replaces or 0)
+    left = view.now.replicas.get(row.replaces or 0)
     is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
     # Only beside a replica that stays may a version be tried, or where none has served.
-    may_try = not served & now or (replaced is not None and commit.after.replicas[replaced.id].is_counted)
+    may_try = not served & now or (left is not None and left.is_counted)
     if spec.on_update is OnUpdate.KEEP:
         is_right = row.version == spec.version
     else:
         is_right = is_proven or (row.version == spec.version and may_try)
     if not is_right:
-        view.report(
-            Rule.VERSION_CORRECT,
-            f"{row} is of version {row.version}, deployed is {spec.version}, {served} served",
-        )
+        what = f"{row} is of version {row.version}, deployed is {spec.version}, {served} served"
+        yield Rule.VERSION_CORRECT, what
 
 
-def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> None:
+def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Findings:
     """An on-demand orphan gets a row: does it count to the base first, and as a fallback then?"""
     is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
-    if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
+    if not is_in or row.purchase_option is PurchaseOption.SPOT:
         return
     there = of(regular(view.now), PurchaseOption.ON_DEMAND)
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
     # What it finds failed in the same tick still counts: the next one requests what is missing then.
-    written = [r for commit in view.invocation.commits for r in commit.changes.update]
-    ended = of((r for r in written if r.state.is_ended and not r.is_fallback), PurchaseOption.ON_DEMAND)
-    if max(there + ended, before) < base if row.is_fallback else there > max(base, before):
+    ended = (row for _, row in view.written if row.state.is_ended and not row.is_fallback)
+    counted = max(there + of(ended, PurchaseOption.ON_DEMAND), before)
+    if (row.is_fallback and counted < base) or (not row.is_fallback and there > max(base, before)):
         kind = "a fallback" if row.is_fallback else "a regular one"
-        view.report(
-            Rule.PURCHASE_OPTION_CORRECT,
-            f"{row} gets a row as {kind}, {there} are on-demand for a base of {base}",
-        )
+        what = f"{row} gets a row as {kind}, {there} are on-demand for a base of {base}"
+        yield Rule.PURCHASE_OPTION_CORRECT, what
 
 
-def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Replicas are replaced before they go: is that due, and at most `surge` at a time?
 
     Those that EC2 recommends to leave are replaced together.
     """
-    after = commit.after.replicas
+    after = view.now.replicas
     moved = [
         old
-        for row in commit.changes.create
+        for row in view.created
         if not row.is_move  # see `moves`
-        and (old := commit.before.replicas.get(row.replaces or 0)) is not None
+        and (old := view.rows.replicas.get(row.replaces or 0)) is not None
+        and old.id in after
         and after[old.id].is_counted
     ]
     if not moved:
         return
     counted = (r for r in after.values() if r.is_counted and not r.is_fallback)
-    paired = [r for r in counted if _gives_way(r, commit.after)]
+    paired = [r for r in counted if _gives_way(r, view.now)]
     # What came to try a version that is taken back since stands for none that would be replaced now.
     paired = [r for r in paired if not r.version <= spec.version < after[r.replaced_by or 0].version]
     at_once = [r for r in paired if spec.on_update is OnUpdate.BLUE_GREEN and r.version != spec.version]
     pairs = len(paired) - len(at_once)
     if pairs > spec.surge or len(at_once) > spec.replicas:
-        view.report(Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}")
-    now = commit.at + SKEW_S
+        yield Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}"
+    now = view.decided_at + SKEW_S
     for old in moved:
         if after[old.id].unhealthy_since is not None and old.unhealthy_since is not None:
             is_due = now >= time_of(old.unhealthy_since) + limits.UNHEALTHY_S
@@ -373,48 +329,38 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
             silent_from = limits.silent_from(old, spec)
             is_due = is_due or (silent_from is not None and now >= silent_from)
         if not (is_due or may_roll_out(view, spec, old)):
-            view.report(
-                Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
-            )
+            yield Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
     waiting = [
         r
-        for r in regular(commit.after)
+        for r in regular(view.now)
         if r.state is ReplicaState.READY
         and r.unhealthy_since
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
-        # One decision may be several commits.
-        and (last := view.now.replicas.get(r.id, r)).state is ReplicaState.READY
-        and not last.superseded_in(view.now)
+        and not r.superseded_in(view.rows)  # by one that it found to have failed
     ]
     is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
-    gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)
+    gave_way = any(old.serves and _gives_way(after[old.id], view.now) for old in moved)
     if waiting and is_one_by_one and gave_way:
-        view.report(
-            Rule.REPLACED_BEFORE_DRAINED,
-            f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first",
-        )
+        what = f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first"
+        yield Rule.REPLACED_BEFORE_DRAINED, what
 
 
-def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
+def _check_fallback_requests(view: InvocationView) -> Findings:
     """Fallbacks are requested: is there somebody to stand in for?"""
-    created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
+    created = [r for r in view.created if r.is_fallback and r.state is ReplicaState.REQUESTED]
     failed = [backoff.version for backoff in backoffs(view) if backoff.failures]
     if not created or any(version >= row.version for row in created for version in failed):
         return  # after failures each that isn't there may have one
-    now = commit.at + SKEW_S  # one that is about to be late may be so by another clock
+    now = view.decided_at + SKEW_S  # one that is about to be late may be so by another clock
     fallbacks = sum(
         r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
-        for r in commit.after.replicas.values()
+        for r in view.now.replicas.values()
     )
     # One that this very tick found adopted starts alone, perhaps.
-    needed = max(
-        sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, commit.after)
-    )
-    if fallbacks > needed:
-        view.report(
-            Rule.FALLBACKS_MATCH_NEED,
-            f"{fallbacks} fallbacks, {needed} are needed: {[r.id for r in created]} are too many",
-        )
+    needed = max(sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, view.now))
+    if fallbacks > needed + _failed(view):
+        what = f"{fallbacks} fallbacks, {needed} are needed: {[r.id for r in created]} are too many"
+        yield Rule.FALLBACKS_MATCH_NEED, what
 
 
 def _may_need_fallback(row: Replica, rows: Rows) -> bool:
@@ -429,7 +375,7 @@ def _may_need_fallback(row: Replica, rows: Rows) -> bool:
     return row.attempts > 0 or row.replaces is not None
 
 
-def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Findings:
     """Waiting replicas are launched: are they due?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
@@ -446,17 +392,16 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
     ]
     for row in again:
         if row.launch_id in view.rows.intents:
-            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its intent is still open")
+            yield Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its intent is still open"
         if row.retry_at and time_of(row.retry_at) > now and not (is_due and row.attempts):
-            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and is due at {row.retry_at}")
+            yield Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and is due at {row.retry_at}"
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         if row.stands_by:
             continue  # its failures hold nothing, nor is it held by others'
         if held_until(view, row.version, is_fallback=row.is_fallback) > now:
-            view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
-    # What goes in a later commit of the same decision doesn't stay either.
-    staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
+            yield Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}"
+    staying = sum(r.stays and stays_in(r, view.now) for r in loaded.values())
     # What waits for others of its version doesn't return to Spot: it replaces nothing until they are there.
     is_apart = spec.on_update is OnUpdate.BLUE_GREEN
     spot = [
@@ -470,16 +415,14 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             for r in regular(view.rows)
             if r.purchase_option is PurchaseOption.SPOT
             and r.state in STARTING_STATES
-            and r.id in commit.after.replicas
-            and commit.after.replicas[r.id].state in STARTING_STATES
+            and r.id in view.now.replicas
+            and view.now.replicas[r.id].state in STARTING_STATES
             and not (is_apart and r.version == spec.version)
         ]
         most = limits.most_returning(spec.replicas)
         if len(spot) > max(most - len(starting), 0):
-            view.report(
-                Rule.GRADUAL_RETURN_TO_SPOT,
-                f"{[r.id for r in spot]} return to Spot at a time beside {[r.id for r in starting]}",
-            )
+            what = f"{[r.id for r in spot]} return to Spot at a time beside {[r.id for r in starting]}"
+            yield Rule.GRADUAL_RETURN_TO_SPOT, what
 
 
 def _may_serve(view: InvocationView, row: Replica) -> bool:
@@ -489,19 +432,15 @@ def _may_serve(view: InvocationView, row: Replica) -> bool:
     return row.state is ReplicaState.STARTING and view.target(row) is TargetState.UNAVAILABLE
 
 
-def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
+def check_after_tick(view: InvocationView, spec: ServiceSpec) -> Findings:
     """After an undisturbed tick: does every desired replica exist, and no other?"""
-    if not view.is_alone or view.rows.intents or view.now.intents:
+    if view.rows.intents or view.now.intents:
         return
-    if any(id_ > view.rows.highest_id for id_ in view.rows.replicas):
-        return  # it was created while the rows were read; the next tick decides
     left = regular(view.now)
-    failed = any(
-        r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
-    )
+    failed = _failed(view) > 0
     too_many = len(left) - spec.replicas
     if too_many < 0 and not is_held(view) and not failed:
-        view.report(Rule.TICK_COMPLETE, f"{len(left)} exist, {spec.replicas} are desired")
+        yield Rule.TICK_COMPLETE, f"{len(left)} exist, {spec.replicas} are desired"
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
     went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
@@ -521,12 +460,10 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     # What may serve is kept beside as many as are wanted.
     too_many -= sum(_may_serve(view, r) for r in left if not r.serves)
     if too_many > 0 and idle:
-        view.report(
-            Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, isn't removed"
-        )
-    _check_due(view, spec)
-    _check_fallbacks(view, spec, failed=failed)
-    _check_waiting(view, spec, failed=failed)
+        yield Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, isn't removed"
+    yield from _check_due(view, spec)
+    yield from _check_fallbacks(view, spec, failed=failed)
+    yield from _check_waiting(view, spec, failed=failed)
 
 
 def _has_lost_replicas(view: InvocationView) -> bool:
@@ -560,7 +497,7 @@ def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
     )
 
 
-def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
+def _check_due(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Are replicas that are due replaced, as far as `surge` allows?"""
     if _has_lost_replicas(view):
         return
@@ -584,13 +521,11 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
             is_silent = silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at
             is_due = is_due or (not is_full and (is_silent or _must_roll_out(view, spec, row)))
         if is_due and not row.superseded_in(view.rows):
-            view.report(
-                Rule.REPLACED_BEFORE_DRAINED,
-                f"{row} should be replaced, unhealthy since {row.unhealthy_since}",
-            )
+            what = f"{row} should be replaced, unhealthy since {row.unhealthy_since}"
+            yield Rule.REPLACED_BEFORE_DRAINED, what
 
 
-def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> Findings:
     """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
     must_wait = is_held(view, is_fallback=True)
     there = [r for r in view.now.replicas.values() if r.is_fallback and r.is_counted]
@@ -606,15 +541,10 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         most = max(spec.replicas - spec.overprovision - bought, 0)
         wanted = min(needed, spec.replicas - serving, most)
         if fallbacks < wanted:
-            view.report(
-                Rule.FALLBACKS_MATCH_NEED,
-                f"{wanted} fallbacks are needed, there are {fallbacks}",
-            )
+            yield Rule.FALLBACKS_MATCH_NEED, f"{wanted} fallbacks are needed, there are {fallbacks}"
         elif fallbacks - given_up < min(wanted, spec.replicas + spec.surge - given_up):
-            view.report(
-                Rule.LONE_FALLBACK_STAYS,
-                f"{wanted} fallbacks are needed, and {given_up} of {fallbacks} don't answer",
-            )
+            what = f"{wanted} fallbacks are needed, and {given_up} of {fallbacks} don't answer"
+            yield Rule.LONE_FALLBACK_STAYS, what
     if _has_lost_replicas(view):
         return
     # Once all replicas have been ready for long enough, no fallback is needed.
@@ -625,7 +555,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         and all(r.stays for r in regular(view.now))
         and idle
     ):
-        view.report(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, isn't needed")
+        yield Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, isn't needed"
 
 
 def _needs_fallback(view: InvocationView, row: Replica) -> bool:
@@ -645,7 +575,7 @@ def _needs_fallback(view: InvocationView, row: Replica) -> bool:
     return before is None or view.instance_of(before) is None
 
 
-def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> Findings:
     """Are all waiting replicas launched that are due?"""
     if failed:
         return
@@ -666,4 +596,4 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} was due at {row.retry_at}, and still waits")
+            yield Rule.LAUNCHED_WHEN_DUE, f"{row} was due at {row.retry_at}, and still waits"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits, missing
+from lab.sim.rules import Findings, Rule, limits, missing
 from lab.sim.rules.availability import is_served
-from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, in_force
 from lab.sim.rules.invocation_view import InvocationView, answers
+from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
@@ -24,40 +25,40 @@ MAX_EVENT_AGE_S = 2 * limits.WARNING_S
 """An older warning counts as this old: otherwise its instance would be gone."""
 
 
-def check(view: InvocationView, commit: Commit) -> None:
+def check(view: InvocationView, commit: Commit) -> Findings:
     """Check every row of a commit."""
     for row in commit.changes.create:
-        _check_state_times(view, commit, row, None)
+        yield from _check_state_times(view, commit, row, None)
         if row.state is not ReplicaState.REQUESTED and not got_instance_of_another(row):
-            _check_orphan_row(view, commit, row)
+            yield from _check_orphan_row(view, commit, row)
     for row in commit.changes.update:
         old = commit.before.replicas.get(row.id)
         if old is None:
             continue
-        _check_state_times(view, commit, row, old)
-        _check_warning(view, row, old)
+        yield from _check_state_times(view, commit, row, old)
+        yield from _check_warning(view, row, old)
         if old.state is ReplicaState.DRAINING and row.state is ReplicaState.STARTING:
-            _check_came_back(view, row)
+            yield from _check_came_back(view, row)
             continue
-        missing.check_noted(view, commit, row, old)
-        _check_health(view, commit, row, old)
-        _check_silence(view, commit, row, old)
-        _check_recommendation(view, commit, row, old)
+        yield from missing.check_noted(view, commit, row, old)
+        yield from _check_health(view, commit, row, old)
+        yield from _check_silence(view, commit, row, old)
+        yield from _check_recommendation(view, commit, row, old)
         if old.instance_id is None and row.instance_id is not None:
-            _check_assignment(view, commit, row)
+            yield from _check_assignment(view, commit, row)
         if row.state is not old.state and not row.state.is_active:
             if old.state.is_active:
-                _check_reason(view, commit, row, old)
-                _check_time(view, commit, row, old)
+                yield from _check_reason(view, commit, row, old)
+                yield from _check_time(view, commit, row, old)
         elif (
             row.state is ReplicaState.READY
             and row.state is not old.state
             and view.target(row) is not TargetState.HEALTHY
         ):
-            view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
+            yield Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}"
 
 
-def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
+def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> Findings:
     """Is each state recorded with its time, and never changed? Another version is requested anew."""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
@@ -77,17 +78,16 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         else:
             is_right = is_now
         if not is_right:
-            view.report(
-                Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it entered {state} at {time_of(moment):.3f} s"
-            )
+            what = f"{row} says that it entered {state} at {time_of(moment):.3f} s"
+            yield Rule.ROWS_MATCH_OBSERVATION, what
 
 
-def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
+def _check_warning(view: InvocationView, row: Replica, old: Replica) -> Findings:
     """Does the row say when EC2 warned its instance, and is that never changed?"""
     if row.warned_at == old.warned_at:
         return
     if old.warned_at is not None or row.warned_at is None:
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}"
         return
     warned_s = time_of(row.warned_at)
     oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
@@ -96,22 +96,20 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
         abs(warned_s - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= warned_s + 4 * SKEW_S
         for time in times
     ):
-        view.report(
-            Rule.ROWS_MATCH_OBSERVATION,
-            f"{row} says that it was warned at {warned_s:.3f} s, EC2 did at {times}",
-        )
+        what = f"{row} says that it was warned at {warned_s:.3f} s, EC2 did at {times}"
+        yield Rule.ROWS_MATCH_OBSERVATION, what
 
 
-def _check_came_back(view: InvocationView, row: Replica) -> None:
+def _check_came_back(view: InvocationView, row: Replica) -> Findings:
     """A replica comes back: does nobody serve, is it on record, and is nothing of before?"""
     if is_served(view):
-        view.report(Rule.COMES_BACK, f"{row} comes back, and others serve")
+        yield Rule.COMES_BACK, f"{row} comes back, and others serve"
     of_before = (row.unhealthy_since, row.missing_since, row.refusals, *_silence(row))
     if row.reason != "back in rotation: no other replica serves" or any(of_before):
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} comes back: {row.reason!r}, {of_before}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row} comes back: {row.reason!r}, {of_before}"
 
 
-def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """Does the row say since when its replica was seen unhealthy?"""
     since = row.unhealthy_since
     if since == old.unhealthy_since:
@@ -125,10 +123,10 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
         # What the load balancer doesn't know says nothing.
         is_right = is_right and view.target(row) is not TargetState.UNAVAILABLE
     if not is_right:
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}"
 
 
-def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """Does the row say since when its replica has been asked in vain?"""
     since, invocation = row.silent_since, view.invocation
     if _silence(row) == _silence(old):
@@ -147,7 +145,7 @@ def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Repl
     if not is_right:
         is_anew = None not in (since, old.silent_since) and row.refusals == 0
         rule = Rule.BUSY_STAYS if is_anew else Rule.ROWS_MATCH_OBSERVATION
-        view.report(rule, f"{row}: silent {_silence(row)}, not {_silence(old)}")
+        yield rule, f"{row}: silent {_silence(row)}, not {_silence(old)}"
 
 
 def _silence(row: Replica) -> tuple[datetime | None, int, datetime | None, float | None]:
@@ -167,22 +165,22 @@ def _is_excused(view: InvocationView, old: Replica, now: float) -> bool:
     return work.finished > old.finished and work.ongoing >= busy.limit and not is_over
 
 
-def check_silence_noted(view: InvocationView) -> None:
+def check_silence_noted(view: InvocationView) -> Findings:
     """A tick asked replicas that serve, once a minute all of them: does each row say what it answered?"""
     for row in view.unchanged_rows():
         if not row.stays:
             continue
         if row.instance_id not in view.invocation.probed:
             if _is_to_be_asked(view, row):
-                view.report(Rule.TICK_COMPLETE, f"{row} serves, and wasn't asked")
+                yield Rule.TICK_COMPLETE, f"{row} serves, and wasn't asked"
             continue
         if _is_excused(view, row, view.checker.scheduler.now + SKEW_S):
-            view.report(Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}")
+            yield Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}"
         is_silent = row.instance_id in view.invocation.silent
         is_refusal = row.instance_id in view.invocation.answers.refusing
         is_right = is_silent is (row.silent_since is not None)
         if not is_right or (is_refusal and row.refusals < limits.REFUSALS):
-            view.report(Rule.TICK_COMPLETE, f"{row} was asked, and its row says {_silence(row)}")
+            yield Rule.TICK_COMPLETE, f"{row} was asked, and its row says {_silence(row)}"
 
 
 def _is_to_be_asked(view: InvocationView, row: Replica) -> bool:
@@ -196,7 +194,7 @@ def _is_to_be_asked(view: InvocationView, row: Replica) -> bool:
     return view.invocation.is_minutes and is_replaced and is_there and not is_warned
 
 
-def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """Is a recommendation recorded once, with its time, if the service follows them?"""
     if row.rebalance_at == old.rebalance_at:
         return
@@ -207,39 +205,34 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
         abs(time_of(row.rebalance_at) - time) < 0.001 for time in times
     )
     if old.rebalance_at is not None or not is_right or not is_followed:
-        view.report(
-            Rule.ROWS_MATCH_OBSERVATION,
-            f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}",
-        )
+        what = f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}"
+        yield Rule.ROWS_MATCH_OBSERVATION, what
 
 
-def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> None:
+def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> Findings:
     """A replica gets an instance: is it of the row's version, and not adopted too soon?"""
     version = view.checker.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
-        view.report(
-            Rule.ROWS_MATCH_OBSERVATION, f"{row} is of version {row.version}, {row.instance_id} of {version}"
-        )
+        what = f"{row} is of version {row.version}, {row.instance_id} of {version}"
+        yield Rule.ROWS_MATCH_OBSERVATION, what
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
     if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTION_AFTER_S:
-        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id} too soon")
+        yield Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id} too soon"
 
 
-def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> None:
+def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Findings:
     """An instance without a row gets one: is it due, and in the right state?"""
     instance = view.checker.cloud.instances[row.instance_id or ""]
     if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
-        view.report(
-            Rule.NOT_BEFORE_TIMEOUT,
-            f"{row} is created for {instance.id}, launched at {instance.launched_at:.0f} s",
-        )
+        what = f"{row} is created for {instance.id}, launched at {instance.launched_at:.0f} s"
+        yield Rule.NOT_BEFORE_TIMEOUT, what
     if row.purchase_option is not instance.offering.purchase_option:
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.purchase_option}, its instance isn't")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.purchase_option}, its instance isn't"
     others = (r for r in commit.after.replicas.values() if r.instance_id == instance.id)
     if sum(1 for _ in others) > 1:
-        view.report(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is created for {instance.id}, which has a row")
+        yield Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is created for {instance.id}, which has a row"
     target = view.target(row)
     is_in = target is not None and target.is_in_rotation
     wanted = (
@@ -250,10 +243,10 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
         else ReplicaState.STARTING
     )
     if row.state is not wanted and view.is_tick:
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}"
 
 
-def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """A replica goes: is the row's reason true?"""
     reason, was_ready = row.reason.removesuffix(NEEDLESS), old.state is ReplicaState.READY
     is_right = (
@@ -273,7 +266,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
         is_right = is_right and (row.replaced_by is not None or row.is_fallback or old.comes_back)
     if not is_right:
-        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+        yield Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}"
 
 
 def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
@@ -355,7 +348,7 @@ def _is_given_up(spec: ServiceSpec | None, commit: Commit, old: Replica) -> bool
     return was_to_roll_out or served.version < old.version
 
 
-def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """A replica goes: is its time over?"""
     now = commit.at + SKEW_S
     documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
@@ -366,22 +359,20 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     ):
         due = min((limits.is_overdue_at(old, spec) for spec in documents), default=0.0)
         if started is None or now <= due:
-            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
+            yield Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}"
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
         unjudged = (TargetState.HEALTHY, TargetState.INITIAL, TargetState.UNAVAILABLE)
         if is_running and view.target(row) in unjudged:
-            view.report(
-                Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
-            )
+            yield Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
     elif reason == "instance gone":
-        missing.check_gone(view, commit, row, old)
+        yield from missing.check_gone(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
-            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
+            yield Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}"
         if not any(r.id != row.id and answers(view, r) for r in view.rows.replicas.values()):
-            view.report(Rule.LONE_FALLBACK_STAYS, f"{row} goes: {row.reason}, and no other answers")
+            yield Rule.LONE_FALLBACK_STAYS, f"{row} goes: {row.reason}, and no other answers"
 
 
 def _drained_longest(view: InvocationView, row: Replica) -> bool:
@@ -390,7 +381,7 @@ def _drained_longest(view: InvocationView, row: Replica) -> bool:
     return row.since == min(r.since for r in others if r.state is ReplicaState.DRAINING)
 
 
-def check_terminations(view: InvocationView) -> None:
+def check_terminations(view: InvocationView) -> Findings:
     """Had terminated replicas the time for their requests?"""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.rows.replicas.values():
@@ -404,9 +395,7 @@ def check_terminations(view: InvocationView) -> None:
         is_deregistered = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
         drain_s = view.spec.drain_s if known is None else limits.way_out_s(view.spec, row)
         if not is_deregistered and drained_s < drain_s + limits.DEREGISTRATION_LAG_S:
-            view.report(
-                Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
-            )
+            yield Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
         is_stopped = known is not None and known.state is InstanceState.STOPPED
         if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
-            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")
+            yield Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}"

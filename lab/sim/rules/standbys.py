@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lab.sim.cloud import SimCloud
-from lab.sim.gate import Invocation, time_of
+from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import ENDING_STATES
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker
     from lab.sim.rules.invocation_view import InvocationView
 
-RISING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
-
-PREPARING_STATES = (ReplicaState.REQUESTED, *RISING_STATES)
-
-SKEW_S = 1.5
-"""As `checker.SKEW_S`, which can't be imported here."""
+PREPARING_STATES = (ReplicaState.REQUESTED, *STARTING_STATES)
 
 STOPPED_STATES = (InstanceState.STOPPING, InstanceState.STOPPED)
 
@@ -63,7 +59,7 @@ def others_at_rest(rows: Rows) -> list[Replica]:
 
 def is_coming(row: Replica, now: float) -> bool:
     """Whether it was resumed so lately, and not refused, that nothing else is to come in its place."""
-    is_rising = row.state in RISING_STATES and row.is_standby and row.is_fallback
+    is_rising = row.state in STARTING_STATES and row.is_standby and row.is_fallback
     if not is_rising or row.retry_at is not None:
         return False
     slow_s = limits.STANDBY_SLOW * max(row.resume_s or 0, limits.STANDBY_RESUME_S)
@@ -72,7 +68,7 @@ def is_coming(row: Replica, now: float) -> bool:
 
 def is_late(row: Replica, now: float) -> bool:
     """Whether it was resumed, isn't ready, and others are to come in its place."""
-    return row.state in RISING_STATES and row.is_standby and row.is_fallback and not is_coming(row, now)
+    return row.state in STARTING_STATES and row.is_standby and row.is_fallback and not is_coming(row, now)
 
 
 @dataclass(slots=True)
@@ -85,30 +81,24 @@ class StandbyChecker:
     failed: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     """By service and version: when standbys failed, since one was prepared."""
 
-    def after_commit(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def after_commit(self, invocation: Invocation, commit: Commit) -> None:
         """A commit took effect."""
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         report = self.checker.report
         if changes.service in self.checker.damaged or not any(r.is_standby for r in changes.stored):
             return
         owners: dict[str, Replica] = {}
         for row in after.values():
             if row.instance_id and owners.setdefault(row.instance_id, row) is not row:
-                report(
-                    Rule.ONE_ROW_PER_INSTANCE, f"{owners[row.instance_id]} and {row} have {row.instance_id}"
-                )
+                what = f"{owners[row.instance_id]} and {row} have {row.instance_id}"
+                report(Rule.ONE_ROW_PER_INSTANCE, what)
         preparing = [r for r in after.values() if r.stands_by and r.state in PREPARING_STATES]
         if len(preparing) > 1:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
         self._check_backoff(invocation, changes, before)
         self._check_preparation(invocation, changes, after)
         self._check_trial(invocation, changes, after)
-        self._check_sent_back(invocation, changes, before, after)
+        self._check_sent_back(invocation, commit)
         for row in changes.create:
             if got_instance_of_another(row):
                 self._check_heir(changes, row, before)
@@ -165,14 +155,9 @@ class StandbyChecker:
                 if now < times[-1] + held_s - SKEW_S:
                     self.checker.report(Rule.STANDBY_BACKOFF, f"{row} is asked for, others failed at {times}")
 
-    def _check_sent_back(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        before: Mapping[int, Replica],
-        after: Mapping[int, Replica],
-    ) -> None:
+    def _check_sent_back(self, invocation: Invocation, commit: Commit) -> None:
         """One that was just resumed drains because Spot is back: is it?"""
+        changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
         now = invocation.began_at - SKEW_S  # one may have become late since
         back = [
             r
@@ -204,7 +189,7 @@ class StandbyChecker:
         ended = [r for r in changes.update if r.instance_id == row.instance_id and r.state.is_ended]
         was = [before[r.id] for r in ended if r.id in before]
         # One that EC2 refused to start stands by again at once: there is nothing to drain.
-        is_refused = not row.was_started_again and all(r.retry_at and r.state in RISING_STATES for r in was)
+        is_refused = not row.was_started_again and all(r.retry_at and r.state in STARTING_STATES for r in was)
         # One that has served and is on its way back to stand by runs still, so it may serve again.
         is_on_its_way = row.is_fallback and all(
             r.state is ReplicaState.DRAINING and r.is_fallback and ReplicaState.READY in r.entered
@@ -213,9 +198,8 @@ class StandbyChecker:
         wanted = ReplicaState.STANDBY if row.was_started_again else ReplicaState.DRAINING
         states = {r.state for r in was}
         if len(was) != 1 or not (is_refused or is_on_its_way or states == {wanted}):
-            self.checker.report(
-                Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}"
-            )
+            what = f"{row} gets {row.instance_id} from {ended}, {states}"
+            self.checker.report(Rule.ONE_ROW_PER_INSTANCE, what)
 
     # Calls. They are judged as they are made: the effect may come later.
 
@@ -226,9 +210,8 @@ class StandbyChecker:
             row = rows.get(instance_id)
             is_known = row is not None and row.is_standby and row.state is ReplicaState.PROVISIONING
             if instance_id not in invocation.row_writes and not is_known:
-                self.checker.report(
-                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} is started, and its row wasn't written: {row}"
-                )
+                what = f"{instance_id} is started, and its row wasn't written: {row}"
+                self.checker.report(Rule.ROW_BEFORE_EFFECT, what)
 
     def before_stop(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """StopInstances is about to be called."""
@@ -240,18 +223,15 @@ class StandbyChecker:
             if instance.is_foreign:
                 self.checker.report(Rule.FOREIGN_UNTOUCHED, f"{instance_id} is stopped")
             if instance_id not in invocation.row_writes and not is_known:
-                self.checker.report(
-                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} is stopped, and its row wasn't written: {row}"
-                )
+                what = f"{instance_id} is stopped, and its row wasn't written: {row}"
+                self.checker.report(Rule.ROW_BEFORE_EFFECT, what)
             if not self.cloud.serves(instance) or service in self.checker.damaged:
                 continue
             others = sum(i is not instance and self.cloud.serves(i) for i in self.cloud.of(service))
             wanted = min((s.replicas for s in self.checker.in_force(invocation, service)), default=0)
             if others < wanted:
-                self.checker.report(
-                    Rule.NOTHING_SERVING_STOPPED,
-                    f"{instance_id} is stopped, {others} others serve of {wanted}",
-                )
+                what = f"{instance_id} is stopped, {others} others serve of {wanted}"
+                self.checker.report(Rule.NOTHING_SERVING_STOPPED, what)
 
     def before_register(self, instance_ids: Collection[str]) -> None:
         """RegisterTargets is about to be called."""
@@ -270,9 +250,8 @@ class StandbyChecker:
             is_dead = row.reason.startswith("instance ")
             has_failed = row.state is ReplicaState.FAILED
             if not (is_spent or is_dead or has_failed or row.reason in GIVEN_UP_REASONS):
-                self.checker.report(
-                    Rule.STANDBY_KEPT, f"{instance_id} of {row}, {row.state}, is terminated: {row.reason}"
-                )
+                what = f"{instance_id} of {row}, {row.state}, is terminated: {row.reason}"
+                self.checker.report(Rule.STANDBY_KEPT, what)
 
     def _row_of(self, instance_id: str) -> Replica | None:
         memory = self.memory()
@@ -312,7 +291,7 @@ def _is_called(view: InvocationView, row: Replica) -> bool:
     return any(row.instance_id in ids for ids in about if isinstance(ids, Collection))
 
 
-def check_resumed(view: InvocationView, spec: ServiceSpec) -> None:
+def check_resumed(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Replicas are missing: is a standby resumed for each, if there is one?"""
     if not view.is_alone:
         return
@@ -336,4 +315,4 @@ def check_resumed(view: InvocationView, spec: ServiceSpec) -> None:
         if r.state is ReplicaState.STANDBY and (r.retry_at is None or view.is_over(r.retry_at))
     ]
     if missing > 0 and idle:
-        view.report(Rule.STANDBY_RESUMED, f"{missing} are missing, and {idle[0]} stands by")
+        yield Rule.STANDBY_RESUMED, f"{missing} are missing, and {idle[0]} stands by"

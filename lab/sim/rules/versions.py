@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.sim.gate import Commit, Invocation
-from lab.sim.rules import Rule
+from lab.sim.gate import Commit
+from lab.sim.rules import Findings, Rule
 from lab.sim.rules.backoff import backoffs, is_looping, rollout_stopped
-from lab.sim.rules.checker import SKEW_S, Checker
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.limits import SKEW_S
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.operate.adoption import NO_VERSION
 
 
-def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Findings:
     """Replicas that waited are launched: as deployed, or as a version that has served?"""
     intent = commit.changes.open_intent
     for row in commit.changes.update:
@@ -24,37 +24,35 @@ def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> N
             continue
         may_be = set(_may_be(view, spec, old))
         if row.version not in may_be:
-            view.report(
-                Rule.LAUNCHED_AS_DEPLOYED,
-                f"{row} of version {old.version} is launched as {row.version}, not {sorted(may_be)}",
-            )
+            what = f"{row} of version {old.version} is launched as {row.version}, not {sorted(may_be)}"
+            yield Rule.LAUNCHED_AS_DEPLOYED, what
 
 
-def check_rolled_back(checker: Checker, invocation: Invocation, commit: Commit) -> None:
+def check_rolled_back(view: InvocationView, commit: Commit) -> Findings:
     """A version was given up by an operator: is nothing launched with it, and does what serves stay?"""
     service, back = commit.changes.service, commit.before.rollback
-    since = invocation.began_at - SKEW_S
+    checker, since = view.checker, view.invocation.began_at - SKEW_S
     documents = checker.documents(service, since)
     is_in_effect = bool(documents) and all(back and spec.version == back.to for spec in documents)
     if back is None or not is_in_effect or checker.is_damaged(service, since):
         return
     for row in commit.changes.to_launch:
         if row.version == back.version:
-            checker.report(Rule.ROLLED_BACK, f"{invocation.name}: {row} is launched after {back}")
+            yield Rule.ROLLED_BACK, f"{row} is launched after {back}"
     for row in commit.changes.update:
         old, successor = (commit.before.replicas.get(id_ or 0) for id_ in (row.id, row.replaced_by))
         makes_place = old and old.serves and not row.state.is_active and row.reason.startswith("version ")
         if makes_place and row.version <= back.to and successor and successor.version == back.version:
-            checker.report(Rule.ROLLED_BACK, f"{invocation.name}: {row} makes place after {back}")
+            yield Rule.ROLLED_BACK, f"{row} makes place after {back}"
 
 
-def check_noted(view: InvocationView, row: Replica, replaced: Replica | None) -> None:
+def check_noted(row: Replica, replaced: Replica | None) -> Findings:
     """A replica is requested: does its row say whether the one that it replaces has served as the same?"""
     has_served = replaced is not None and (replaced.is_proven or ReplicaState.READY in replaced.entered)
     is_proven = has_served and replaced is not None and replaced.version == row.version
     if row.is_proven is not is_proven:
         what = f"{row} of version {row.version} is proven: {row.is_proven}; it replaces {replaced}"
-        view.report(Rule.ROWS_MATCH_OBSERVATION, what)
+        yield Rule.ROWS_MATCH_OBSERVATION, what
 
 
 def _may_be(view: InvocationView, spec: ServiceSpec, waiting: Replica) -> Iterator[int]:

@@ -33,9 +33,10 @@ CLIENTS = ("dynamodb", "ssm", "elbv2", "sqs", "ec2")
 OURS = """
 import time
 began = time.perf_counter()
-from lambdas import on_signal, wiring
+from lambdas import on_signal
+from spotrelay.aws import runtime
 imported = time.perf_counter()
-intake = wiring.intake()
+intake = runtime.intake()
 clients = intake.controller._ports.store._table._clients
 (clients.dynamodb, clients.ssm, clients.elbv2, clients.sqs, clients.ec2_launching)
 print(imported - began, time.perf_counter() - began)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Kept
 from spotrelay.aws.errors import translated
-from spotrelay.aws.kept import Kept
 from spotrelay.core.scaling import LOAD_KNOWN_S, Load, Needed
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds

@@ -12,11 +12,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from boto3.dynamodb.conditions import Attr
-
 from spotrelay.aws import items
-from spotrelay.aws.kept import Kept
-from spotrelay.aws.table import ABSENT, Key, Put, Table, Values
+from spotrelay.aws.clients import Kept
+from spotrelay.aws.table import Key, Put, Table, Values, as_read
 from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.names import Partition
 from spotrelay.core.pools import (
@@ -123,9 +121,8 @@ class DynamoPoolMemory:
             if changed == remembered.cooldowns:
                 return
             revision = remembered.revision + 1
-            is_as_read = Attr("revision").eq(remembered.revision) if remembered.revision else ABSENT
             item = cooldowns_item(changed.values(), revision)
-            if self._table.write(Put(cooldowns_key(region), item, is_as_read)):
+            if self._table.write(Put(cooldowns_key(region), item, as_read(remembered.revision))):
                 self._kept.put(region, _Remembered(revision, changed))
                 return
             self._kept.forget(region)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import PROBE_S, Clients, Deadline
+from spotrelay.aws.clients import PROBE_S, Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.answers import Answers, Trouble, Work
 from spotrelay.core.names import prober_function
@@ -38,9 +38,8 @@ MEASURE_TIMEOUT_S = 5.0
 class FunctionProber:
     """See `ports.Prober`."""
 
-    def __init__(self, clients: Clients, deadline: Deadline | None = None) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._deadline = deadline or Deadline()
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
         """See `ports.Prober.ask`.
@@ -104,7 +103,7 @@ class FunctionProber:
         self, service: str, urls: Mapping[str, str], request: Mapping[str, Any], most: int
     ) -> list[dict[str, Any]]:
         """What the service's function says of these URLs, so many of them in a call."""
-        if not self._deadline.leaves(PROBE_S):
+        if not self._clients.has_time(PROBE_S):
             raise Unavailable("not enough time is left in this invocation: the next tick asks")
         each = [*urls.items()]
         requests = [{"urls": dict(each[at : at + most]), **request} for at in range(0, len(each), most)]

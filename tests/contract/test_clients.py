@@ -108,7 +108,7 @@ def test_no_call_waits_on_a_connection_that_has_rested(dropping: Dropping) -> No
     now_s = 1000.0
     clients = Clients(now_s=lambda: now_s)
     for invocations in range(1, 4):
-        with clients.in_use():
+        with clients.in_use(60):
             clients.dynamodb.list_tables()
         assert len(dropping.connections) == invocations
         now_s += REST_S + 1
@@ -121,7 +121,7 @@ def test_a_connection_is_kept_for_the_next_tick(dropping: Dropping) -> None:
     now_s = 1000.0
     clients = Clients(now_s=lambda: now_s)
     for _ in range(2):
-        with clients.in_use():
+        with clients.in_use(60):
             clients.dynamodb.list_tables()
         now_s += REST_S
     assert len(dropping.connections) == 1

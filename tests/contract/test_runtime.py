@@ -1,4 +1,4 @@
-"""`aws.compose`: the controller over AWS, whole."""
+"""`aws.runtime`: the controller over AWS, whole."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import MissingSettingError, intake, new_id
 from spotrelay.aws.compose_survey import surveying
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.runtime import MissingSettingError, compose, new_id
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.telemetry import PowertoolsTelemetry
@@ -40,7 +40,7 @@ def test_a_missing_setting_is_named(missing: str) -> None:
     for value in emptied:
         env = {name: setting for name, setting in ENV.items() if name != missing} | value
         with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
-            intake(env, MemoryTelemetry())
+            compose(env, MemoryTelemetry(), Clients())
 
 
 @pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL])
@@ -75,7 +75,7 @@ def test_a_fleet_rises_and_survives_a_warning(
         for name in (Env.TICK_QUEUE_URL, Env.LEAVE_QUEUE_URL)
     }
     env: dict[str, str] = {**ENV, **queues}
-    control = intake(env, MemoryTelemetry(), aws).controller
+    control = compose(env, MemoryTelemetry(), aws).controller
     store = DynamoStore(table)
     for _ in range(3):
         control.tick("demo")
@@ -99,7 +99,7 @@ def test_imports_stay_light() -> None:
     heavy = ["pydantic", "aws_cdk", "aws_xray_sdk", "aws_lambda_powertools.utilities.idempotency", "moto"]
     heavy += ["spotrelay.placement.surveying", "spotrelay.aws.surveyor"]
     program = (
-        "import sys, spotrelay.aws.compose, spotrelay.aws.telemetry;"
+        "import sys, spotrelay.aws.runtime, spotrelay.aws.telemetry;"
         "from spotrelay.core.names import Metric;"
         "telemetry = spotrelay.aws.telemetry.PowertoolsTelemetry();"
         "telemetry.record('imported'); telemetry.count(Metric.CONFLICTS); telemetry.flush();"
@@ -113,7 +113,7 @@ def test_powertools_waits_for_the_first_line() -> None:
     """Functions are imported, count and write what they counted without it; the first record brings it."""
     program = (
         "import sys, lambdas.on_signal, lambdas.reconcile, lambdas.survey;"
-        "from lambdas.wiring import telemetry;"
+        "from spotrelay.aws.runtime import telemetry;"
         "from spotrelay.core.names import Metric;"
         "is_there = lambda: 'aws_lambda_powertools' in sys.modules;"
         "telemetry.count(Metric.CONFLICTS); telemetry.flush(); before = is_there();"
@@ -136,7 +136,7 @@ def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
 def test_a_warning_does_not_wait_for_what_ticks_need() -> None:
     """The function of signals loads nothing that only ticks need, and the ticks' loads that before a tick."""
     program = (
-        "import sys, lambdas.{function}, spotrelay.aws.compose;"
+        "import sys, lambdas.{function}, spotrelay.aws.runtime;"
         "print(*(name for name in {names} if name in sys.modules))"
     )
     of_ticks = ["ticks", "gathering", "probing", "notifying"]

@@ -36,21 +36,22 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.table import ABSENT, Condition, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import TABLE_TTL, Alarm, Partition
-from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.scaling import OngoingTotal
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
@@ -489,6 +490,8 @@ def told_of(item: Values) -> Told:
     """What `told_item` wrote; of a later version, or none: nothing was told that this one would know of."""
     if "told" not in item or int(item["schema"]) > SCHEMA:
         return Told()
+    from spotrelay.core.notices import Notice, NoticeKind
+
     read = json.loads(item["told"])
     lost = [replica_of({"row": row, "revision": 0}) for row in read["lost"]]
     return Told(
@@ -575,6 +578,8 @@ def ongoing_of(item: Values) -> OngoingTotal | None:
     """What `ongoing_item` wrote; None: it isn't there, or of a later version."""
     if "ongoing" not in item or int(item["schema"]) > SCHEMA:
         return None
+    from spotrelay.core.scaling import OngoingTotal
+
     at, requests, unknown = json.loads(item["ongoing"])
     return OngoingTotal(to_time(at), requests, unknown)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import EVENT_SOURCE
-from spotrelay.core.notices import Notice
 from spotrelay.core.ports import Unavailable
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.notices import Notice
 
 MAX_ENTRIES = 10
 """EventBridge's limit for one PutEvents. All entries together may have 256 KiB: ten of ours have some 10."""

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from spotrelay.aws import items
 from spotrelay.aws.clients import Kept
 from spotrelay.aws.table import Key, Put, Table, Values, as_read
-from spotrelay.core.mending import Finding, FindingKind
 from spotrelay.core.names import Partition
 from spotrelay.core.pools import (
     CapacityPool,
@@ -29,7 +28,6 @@ from spotrelay.core.pools import (
     Survey,
 )
 from spotrelay.core.ports import Conflict
-from spotrelay.core.requirements import Requirements
 
 T = TypeVar("T")
 
@@ -205,6 +203,9 @@ def survey_item(survey: Survey) -> dict[str, Any]:
 
 def survey_of(item: Values) -> Survey:
     """The survey that `survey_item` wrote."""
+    from spotrelay.core.mending import Finding, FindingKind  # only what launches needs them
+    from spotrelay.core.requirements import Requirements
+
     found = json.loads(item["found"])
     return Survey(
         item["service"],

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
@@ -18,9 +19,11 @@ from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
-from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.scaling import OngoingTotal
 
 LOCATED_KEPT = 10_000
 """Instances whose replica is remembered."""

@@ -59,7 +59,7 @@ class _Remembered:
 
 
 class DynamoPoolMemory:
-    """The store's `PoolMemory`. What was asked for is kept for a moment."""
+    """What `ports.Store` knows of pools. What was asked for is kept for a moment."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float]) -> None:
         self._table = table
@@ -91,11 +91,11 @@ class DynamoPoolMemory:
         cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
         return PoolMemory(tuple(cooldowns), self._surveys.get(service, partial(self._read_survey, service)))
 
-    def keys(self) -> Mapping[Key, str]:
-        """What somebody who reads the table anyway should read along for `take_from`, and of which region."""
+    def pool_keys(self) -> Mapping[Key, str]:
+        """What whoever reads the table anyway should read along for `take_pools`, and of which region."""
         return {cooldowns_key(region): region for region in self._regions}
 
-    def take_from(self, found: dict[Key, Values], along: Mapping[Key, str]) -> None:
+    def take_pools(self, found: dict[Key, Values], along: Mapping[Key, str]) -> None:
         """Take out of what was found what was read `along`."""
         for key, region in along.items():
             self._kept.put(region, _Remembered.of(region, found.pop(key, {})))

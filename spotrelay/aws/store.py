@@ -15,7 +15,6 @@ from spotrelay.aws.table import PRESENT, Condition, Delete, Put, Table, Update, 
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.held import Held
 from spotrelay.core.incidents import Incidents
-from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
@@ -29,12 +28,11 @@ LOCATED_KEPT = 10_000
 """Instances whose replica is remembered."""
 
 
-class DynamoStore:
+class DynamoStore(DynamoPoolMemory):
     """See `ports.Store`."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._table = table
-        self._pools = DynamoPoolMemory(table, monotonic_s)
+        super().__init__(table, monotonic_s)
         self._located: dict[str, tuple[str, int, tuple[str, ...]]] = {}
         """By instance: its service, replica and other slots, which never change; it brings many events."""
         self._announced: dict[str, datetime] = {}
@@ -72,10 +70,10 @@ class DynamoStore:
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
-        along = self._pools.keys()
+        along = self.pool_keys()
         found = self._table.get_many({*items.keys(service, replica_ids), *along})
         rows = items.rows_of(service, found)
-        self._pools.take_from(found, along)
+        self.take_pools(found, along)
         return rows
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -158,22 +156,6 @@ class DynamoStore:
         except Cancelled as cancelled:
             changed = ", ".join(writes[position].key.sort for position in cancelled.at)
             raise Conflict(f"{changes.service}: changed since it was read: {changed}") from cancelled
-
-    def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
-        self._pools.cool(cooldowns)
-
-    def forgive(self, scopes: Collection[Scope]) -> None:
-        """See `ports.Store.forgive`."""
-        self._pools.forgive(scopes)
-
-    def note_survey(self, survey: Survey) -> None:
-        """See `ports.Store.note_survey`."""
-        self._pools.note_survey(survey)
-
-    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `ports.Store.recall`."""
-        return self._pools.recall(service, region, now)
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""

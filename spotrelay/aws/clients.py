@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have, and boto3, see `_Session`
@@ -287,11 +288,27 @@ class Kept(Generic[K, V]):
         self._values.pop(key, None)
 
 
+SERVICES = (
+    *("cloudformation", "cloudwatch", "dynamodb", "ec2", "elbv2", "events", "fis", "iam", "lambda", "logs"),
+    *("pricing", "secretsmanager", "service-quotas", "sqs", "ssm", "sts"),
+)
+"""What there are clients for, as botocore calls them."""
+
+
+class _Loader(Loader):
+    """Reads the services' models."""
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - botocore's
+        """Those that are used: to look through four hundred directories takes as long as a client."""
+        return [*SERVICES]
+
+
 class _Session:
     """What is used of `boto3.Session`. To import boto3 itself takes another tenth of a cold start."""
 
     def __init__(self) -> None:
         self._core = botocore.session.get_session()
+        self._core.register_component("data_loader", _Loader())
         self._core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed_time)
 
     @property

@@ -256,15 +256,15 @@ def _request(write: Write) -> dict[str, Any]:
 
 
 def _to_wire(values: Values) -> dict[str, Any]:
-    return {name: _wire(value) for name, value in values.items() if value is not None}
+    return {name: encoded(value) for name, value in values.items() if value is not None}
 
 
 def _from_wire(item: Mapping[str, Any]) -> Values:
-    return {name: _value(wire) for name, wire in item.items()}
+    return {name: decoded(wire) for name, wire in item.items()}
 
 
 # As boto3.dynamodb.types does it, which comes with all of boto3: a tenth of a cold start.
-def _wire(value: object) -> dict[str, Any]:
+def encoded(value: object) -> dict[str, Any]:
     """A value as DynamoDB's API has it."""
     match value:
         case str():
@@ -276,13 +276,13 @@ def _wire(value: object) -> dict[str, Any]:
         case int() | Decimal():
             return {"N": str(value)}
         case Mapping():
-            return {"M": {name: _wire(one) for name, one in value.items()}}
+            return {"M": {name: encoded(one) for name, one in value.items()}}
         case list() | tuple():
-            return {"L": [_wire(one) for one in value]}
+            return {"L": [encoded(one) for one in value]}
     raise TypeError(f"the table has no {type(value).__name__}: {value!r}")
 
 
-def _value(wire: Mapping[str, Any]) -> Any:
+def decoded(wire: Mapping[str, Any]) -> Any:
     """A value of DynamoDB's API. Types that we don't write are left as they are: somebody else reads them."""
     ((kind, value),) = wire.items()
     match kind:
@@ -293,7 +293,7 @@ def _value(wire: Mapping[str, Any]) -> Any:
         case "M":
             return _from_wire(value)
         case "L":
-            return [_value(one) for one in value]
+            return [decoded(one) for one in value]
     return value
 
 

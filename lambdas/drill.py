@@ -9,9 +9,8 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import clients, invocation, telemetry
-from spotrelay.aws.compose import setting
 from spotrelay.aws.experiments import Experiments
+from spotrelay.aws.runtime import clients, invocation, setting, telemetry
 from spotrelay.core.names import Env
 
 if TYPE_CHECKING:

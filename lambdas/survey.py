@@ -9,10 +9,10 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import clients, invocation, telemetry
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws import compose_survey
 from spotrelay.aws.dead_letters import MeasuredQueue
+from spotrelay.aws.runtime import clients, invocation, telemetry
 from spotrelay.placement.surveying import Surveying
 
 if TYPE_CHECKING:

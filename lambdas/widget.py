@@ -12,10 +12,9 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import clients, invocation
 from spotrelay.aws.alarms import ringing
-from spotrelay.aws.compose import setting
 from spotrelay.aws.requests import ServedRequests, kept_s
+from spotrelay.aws.runtime import clients, invocation, setting
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table

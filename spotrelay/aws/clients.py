@@ -1,4 +1,4 @@
-"""The AWS clients, how long their calls may take, and how much time is left for one.
+"""The AWS clients, how long their calls may take, how much time is left for one, and answers that are kept.
 
 There is one session, and each client is built when it is first used: the first costs some 65 ms, EC2's as
 much again, the others little; a signal about somebody else's instance needs DynamoDB's alone.
@@ -6,19 +6,21 @@ much again, the others little; a signal about somebody else's instance needs Dyn
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
-if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have
+if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have, and boto3, see `_Session`
+    import boto3
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
@@ -31,8 +33,8 @@ HOT = Config(
     # The contract tests have boto3 hold every request against AWS's models. To do so again at each call takes
     # a seventh of a batch's time: a transaction has hundreds of attributes.
     parameter_validation=False,
-    # What CloudTrail shows. boto3 puts its own together anew for each call, which takes a twentieth of it.
-    user_agent=f"SpotRelay Boto3/{boto3.__version__}",
+    # What CloudTrail shows. botocore puts its own together anew for each call, which takes a twentieth of it.
+    user_agent=f"SpotRelay Botocore/{botocore.__version__}",
 )
 """For what a warning is waiting for."""
 
@@ -109,41 +111,33 @@ new one. Sources: https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-t
 https://github.com/boto/botocore/issues/2916
 """
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 PRICE_LIST_REGIONS = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
 """Where AWS's price list is served from, by the first part of a region. Each one has all prices."""
-
-
-class Deadline:
-    """Until when the running invocation may call: Lambda ends it in the middle of whatever it does then.
-
-    Outside of a function, and before the first one, there is no limit.
-    """
-
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic_s = monotonic_s
-        self._at_s = float("inf")
-
-    def begin(self, remaining_s: float) -> None:
-        """An invocation has begun that has so much time."""
-        self._at_s = self._monotonic_s() + remaining_s
-
-    def leaves(self, needed_s: float) -> bool:
-        """Whether what may take so long can be begun."""
-        return self._at_s - self._monotonic_s() >= needed_s
 
 
 class Clients:
     """Every client that the adapters use."""
 
-    def __init__(self, session: boto3.Session | None = None, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        session: boto3.Session | None = None,
+        now_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._given = session
         # Not the monotonic clock, which may stand still with a frozen sandbox.
         self._now_s = now_s
         self._used_at_s = now_s()
+        self._monotonic_s = monotonic_s
+        self._ends_at_s = math.inf
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """One invocation: it uses no connection that has rested for longer than `REST_S`."""
+    def in_use(self, remaining_s: float) -> Iterator[None]:
+        """One invocation that has so much time. It uses no connection that has rested for over `REST_S`."""
+        self._ends_at_s = self._monotonic_s() + remaining_s
         if self._now_s() - self._used_at_s > REST_S:
             for name, client in vars(self).items():
                 if not name.startswith("_"):
@@ -151,7 +145,14 @@ class Clients:
         try:
             yield
         finally:
-            self._used_at_s = self._now_s()
+            self._used_at_s, self._ends_at_s = self._now_s(), math.inf
+
+    def has_time(self, needed_s: float) -> bool:
+        """Whether what may take so long can be begun: Lambda ends an invocation in the midst of what it does.
+
+        Outside of a function there is no limit.
+        """
+        return self._ends_at_s - self._monotonic_s() >= needed_s
 
     def make(self, *names: str) -> None:
         """Make these now, in one thread, as boto3 asks: several threads may use one."""
@@ -258,13 +259,67 @@ class Clients:
     @cached_property
     def _session(self) -> boto3.Session:
         # One for all: a session of its own for each of four clients took half as long again.
-        return self._given or _session()
+        return self._given or cast("boto3.Session", _Session())
 
 
-def _session() -> boto3.Session:
-    core = botocore.session.get_session()
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed_time)
-    return boto3.Session(botocore_session=core)
+class Kept(Generic[K, V]):
+    """Answers by key, each fresh for `for_s`: an execution environment often serves several invocations."""
+
+    def __init__(self, for_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._for_s = for_s
+        self._monotonic_s = monotonic_s
+        self._values: dict[K, tuple[float, V]] = {}
+
+    def get(self, key: K, ask: Callable[[], V]) -> V:
+        """The kept value, or what `ask` gives; if that raises, nothing is kept."""
+        kept = self._values.get(key)
+        if kept and self._monotonic_s() - kept[0] < self._for_s:
+            return kept[1]
+        value = ask()
+        self.put(key, value)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        """Keep what was learned otherwise; it is fresh as of now."""
+        self._values[key] = self._monotonic_s(), value
+
+    def forget(self, key: K) -> None:
+        """Ask the next time: it is known to be outdated."""
+        self._values.pop(key, None)
+
+
+SERVICES = (
+    *("cloudformation", "cloudwatch", "dynamodb", "ec2", "elbv2", "events", "fis", "iam", "lambda", "logs"),
+    *("pricing", "secretsmanager", "service-quotas", "sqs", "ssm", "sts"),
+)
+"""What there are clients for, as botocore calls them."""
+
+
+class _Loader(Loader):
+    """Reads the services' models."""
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - botocore's
+        """Those that are used: to look through four hundred directories takes as long as a client."""
+        return [*SERVICES]
+
+
+class _Session:
+    """What is used of `boto3.Session`. To import boto3 itself takes another tenth of a cold start."""
+
+    def __init__(self) -> None:
+        self._core = botocore.session.get_session()
+        self._core.register_component("data_loader", _Loader())
+        self._core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed_time)
+
+    @property
+    def region_name(self) -> str | None:
+        """The function's."""
+        region: str | None = self._core.get_config_variable("region")
+        return region
+
+    def client(self, service: str, **options: Any) -> Any:
+        """See `boto3.Session.client`."""
+        return self._core.create_client(service, **options)
 
 
 def parsed_time(value: Any) -> datetime:

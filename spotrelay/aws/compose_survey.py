@@ -1,4 +1,4 @@
-"""Puts the survey together for AWS; not in `compose`, because the fast path's cold starts need none of it."""
+"""Puts the survey together for AWS; not in `runtime`, because the fast path's cold starts need none of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import SystemClock, setting
 from spotrelay.aws.days import DynamoDays
 from spotrelay.aws.dead_letters import MeasuredQueue
 from spotrelay.aws.prices import Prices
+from spotrelay.aws.runtime import SystemClock, setting
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.surveyor import AwsSurveyor

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import LAUNCH_S, START_S, Clients, Deadline
+from spotrelay.aws.clients import LAUNCH_S, START_S, Clients
 from spotrelay.aws.errors import (
     INCORRECT_STATE,
     INSTANCE_NOT_FOUND,
@@ -87,11 +87,9 @@ class Ec2Fleet:
         self,
         clients: Clients,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        deadline: Deadline | None = None,
     ) -> None:
         self._clients = clients
         self._now = now
-        self._deadline = deadline or Deadline()
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`.
@@ -103,7 +101,7 @@ class Ec2Fleet:
                 attempt, but may be what a repeated ClientToken brings, which AWS doesn't document. And if it
                 refused a repeat of boto3's: what came of the attempt before, nobody knows.
         """
-        if not self._deadline.leaves(LAUNCH_S + RECORD_S):
+        if not self._clients.has_time(LAUNCH_S + RECORD_S):
             raise Throttled("not enough time is left in this invocation: the next tick launches")
         try:
             with translated():
@@ -202,7 +200,7 @@ class Ec2Fleet:
         """Start all of them; what EC2 says if it starts none."""
         if not instance_ids:
             return None
-        if not self._deadline.leaves(START_S + RECORD_S):
+        if not self._clients.has_time(START_S + RECORD_S):
             raise Throttled("not enough time is left in this invocation: the next tick starts it")
         try:
             with translated():

@@ -36,17 +36,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from functools import reduce
-from operator import and_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from boto3.dynamodb.conditions import Attr, ConditionBase
-
-from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
+from spotrelay.aws.table import ABSENT, Condition, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import TABLE_TTL, Alarm, Partition
-from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
@@ -62,9 +57,11 @@ from spotrelay.core.rows import (
     Source,
     Told,
 )
-from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.scaling import OngoingTotal
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
@@ -204,12 +201,10 @@ def writes(changes: Changes) -> Iterator[Write]:
     """What a commit writes: each item once, as a transaction demands, under the conditions that it names."""
     service = changes.service
     meta: dict[str, object] = {}
-    conditions: list[ConditionBase] = []
+    conditions: list[Condition] = []
     if changes.highest_id:
-        as_read, to_be = changes.highest_id
-        meta["highest_id"] = to_be
-        is_same = Attr("highest_id").eq(as_read)
-        conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
+        as_read, meta["highest_id"] = changes.highest_id
+        conditions.append(_is_as_read("highest_id", as_read))
         yield Put(registry_key(service), {})
     if changes.serving:
         as_read, meta["serving"] = changes.serving
@@ -222,13 +217,15 @@ def writes(changes: Changes) -> Iterator[Write]:
         conditions += [_is_as_read(name, before[name]) for name in before]
     if meta:
         meta["schema"] = SCHEMA
-        yield Update(meta_key(service), meta, reduce(and_, conditions) if conditions else None)
+        text = " AND ".join(condition.text for condition in conditions)
+        values = tuple(value for condition in conditions for value in condition.values)
+        yield Update(meta_key(service), meta, Condition(text, values) if conditions else None)
     # An instance that passes from one replica to another has its entry written once.
     passed_on = {row.instance_id for row in changes.create}
     for row in changes.create:
         yield from _row_writes(row, row.revision, ABSENT)
     for row in changes.update:
-        yield from _row_writes(row, row.revision + 1, Attr("revision").eq(row.revision), passed_on)
+        yield from _row_writes(row, row.revision + 1, Condition("#revision = ?", (row.revision,)), passed_on)
     if changes.open_intent:
         intent = changes.open_intent
         yield Put(intent_key(service, intent.id), intent_item(intent))
@@ -237,7 +234,7 @@ def writes(changes: Changes) -> Iterator[Write]:
 
 
 def _row_writes(
-    row: Replica, revision: int, condition: ConditionBase, passed_on: Collection[str | None] = ()
+    row: Replica, revision: int, condition: Condition, passed_on: Collection[str | None] = ()
 ) -> Iterator[Write]:
     key, item = replica_key(row.service, row.id), {**replica_item(row), "revision": revision}
     if row.state.is_ended:
@@ -252,8 +249,9 @@ def _row_writes(
         yield Put(instance_key(row.instance_id), instance_item(row))
 
 
-def _is_as_read(name: str, value: object) -> ConditionBase:
-    return Attr(name).eq(value) if value else Attr(name).not_exists() | Attr(name).eq(0)
+def _is_as_read(name: str, value: object) -> Condition:
+    is_same = f"#{name} = ?"
+    return Condition(is_same if value else f"({is_same} OR attribute_not_exists(#{name}))", (value or 0,))
 
 
 def replica_item(replica: Replica) -> dict[str, Any]:
@@ -502,6 +500,8 @@ def told_of(item: Values) -> Told:
     """What `told_item` wrote; of a later version, or none: nothing was told that this one would know of."""
     if "told" not in item or int(item["schema"]) > SCHEMA:
         return Told()
+    from spotrelay.core.notices import Notice, NoticeKind
+
     read = json.loads(item["told"])
     lost = [replica_of({"row": row, "revision": 0}) for row in read["lost"]]
     return Told(
@@ -588,6 +588,8 @@ def ongoing_of(item: Values) -> OngoingTotal | None:
     """What `ongoing_item` wrote; None: it isn't there, or of a later version."""
     if "ongoing" not in item or int(item["schema"]) > SCHEMA:
         return None
+    from spotrelay.core.scaling import OngoingTotal
+
     at, requests, unknown = json.loads(item["ongoing"])
     return OngoingTotal(to_time(at), requests, unknown)
 

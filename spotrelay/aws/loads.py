@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Kept
 from spotrelay.aws.errors import translated
-from spotrelay.aws.kept import Kept
-from spotrelay.core.scaling import LOAD_KNOWN_S, Load, Needed
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.scaling import Load, Needed
 
 PERIOD_S = 60
 """The load balancer's metrics are a minute's. What is shorter is charged as more, and shows no more."""
@@ -51,6 +52,8 @@ class CloudWatchLoads:
         return self._kept.get((spec.service, needed), lambda: self._observe(spec, needed, now))
 
     def _observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:
+        from spotrelay.core.scaling import Load
+
         known = self._ask(_queries(spec, needed), now)
         load = Load(metric=_latest(known.get(METRIC) or {}, now))
         counts = [known[id_] for id_ in (REQUESTS, NOBODY) if id_ in known]
@@ -142,6 +145,8 @@ def _values(result: Mapping[str, Any]) -> Values | None:
 
 def _lately(values: Values, now: datetime) -> Values:
     """Of the minutes that still say something of the load."""
+    from spotrelay.core.scaling import LOAD_KNOWN_S
+
     return {at: value for at, value in values.items() if now - at <= seconds(LOAD_KNOWN_S)}
 
 

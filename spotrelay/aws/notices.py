@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from spotrelay.aws.clients import Clients, Deadline
+from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import EVENT_SOURCE
-from spotrelay.core.notices import Notice
 from spotrelay.core.ports import Unavailable
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.notices import Notice
 
 MAX_ENTRIES = 10
 """EventBridge's limit for one PutEvents. All entries together may have 256 KiB: ten of ours have some 10."""
@@ -21,9 +24,8 @@ PUT_S = 8.0
 class EventBridgeNotices:
     """See `ports.Notices`."""
 
-    def __init__(self, clients: Clients, deadline: Deadline | None = None) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._deadline = deadline or Deadline()
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
         """See `ports.Notices.publish`.
@@ -34,7 +36,7 @@ class EventBridgeNotices:
         refused: dict[str, str] = {}
         for start in range(0, len(notices), MAX_ENTRIES):
             some = notices[start : start + MAX_ENTRIES]
-            if not self._deadline.leaves(PUT_S):
+            if not self._clients.has_time(PUT_S):
                 raise Unavailable("not enough time is left in this invocation: the next tick tells")
             with translated():
                 answer = self._clients.events.put_events(

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Kept
 from spotrelay.aws.errors import translated
-from spotrelay.aws.kept import Kept
 from spotrelay.core.instance_types import InstanceType, described
 from spotrelay.core.requirements import Requirements
 

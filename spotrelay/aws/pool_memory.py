@@ -12,12 +12,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from boto3.dynamodb.conditions import Attr
-
 from spotrelay.aws import items
-from spotrelay.aws.kept import Kept
-from spotrelay.aws.table import ABSENT, Key, Put, Table, Values
-from spotrelay.core.mending import Finding, FindingKind
+from spotrelay.aws.clients import Kept
+from spotrelay.aws.table import Key, Put, Table, Values, as_read
 from spotrelay.core.names import Partition
 from spotrelay.core.pools import (
     CapacityPool,
@@ -31,7 +28,6 @@ from spotrelay.core.pools import (
     Survey,
 )
 from spotrelay.core.ports import Conflict
-from spotrelay.core.requirements import Requirements
 
 T = TypeVar("T")
 
@@ -63,7 +59,7 @@ class _Remembered:
 
 
 class DynamoPoolMemory:
-    """The store's `PoolMemory`. What was asked for is kept for a moment."""
+    """What `ports.Store` knows of pools. What was asked for is kept for a moment."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float]) -> None:
         self._table = table
@@ -95,11 +91,11 @@ class DynamoPoolMemory:
         cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
         return PoolMemory(tuple(cooldowns), self._surveys.get(service, partial(self._read_survey, service)))
 
-    def keys(self) -> Mapping[Key, str]:
-        """What somebody who reads the table anyway should read along for `take_from`, and of which region."""
+    def pool_keys(self) -> Mapping[Key, str]:
+        """What whoever reads the table anyway should read along for `take_pools`, and of which region."""
         return {cooldowns_key(region): region for region in self._regions}
 
-    def take_from(self, found: dict[Key, Values], along: Mapping[Key, str]) -> None:
+    def take_pools(self, found: dict[Key, Values], along: Mapping[Key, str]) -> None:
         """Take out of what was found what was read `along`."""
         for key, region in along.items():
             self._kept.put(region, _Remembered.of(region, found.pop(key, {})))
@@ -123,9 +119,8 @@ class DynamoPoolMemory:
             if changed == remembered.cooldowns:
                 return
             revision = remembered.revision + 1
-            is_as_read = Attr("revision").eq(remembered.revision) if remembered.revision else ABSENT
             item = cooldowns_item(changed.values(), revision)
-            if self._table.write(Put(cooldowns_key(region), item, is_as_read)):
+            if self._table.write(Put(cooldowns_key(region), item, as_read(remembered.revision))):
                 self._kept.put(region, _Remembered(revision, changed))
                 return
             self._kept.forget(region)
@@ -208,6 +203,9 @@ def survey_item(survey: Survey) -> dict[str, Any]:
 
 def survey_of(item: Values) -> Survey:
     """The survey that `survey_item` wrote."""
+    from spotrelay.core.mending import Finding, FindingKind  # only what launches needs them
+    from spotrelay.core.requirements import Requirements
+
     found = json.loads(item["found"])
     return Survey(
         item["service"],

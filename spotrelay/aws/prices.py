@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Kept
 from spotrelay.aws.errors import translated
-from spotrelay.aws.kept import Kept
 from spotrelay.core.pools import CapacityPool
 
 LIST_KEPT_S = 24 * 3600.0

@@ -8,17 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import PROBE_S, Clients, Deadline
+from spotrelay.aws.clients import PROBE_S, Clients
 from spotrelay.aws.errors import translated
-from spotrelay.core.answers import Answers, Trouble, Work
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable
-from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.slots import port
 from spotrelay.core.spec import ServiceSpec
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # type stubs, and what only ticks need: a warning waits for every import of a cold start
     from mypy_boto3_lambda import LambdaClient
+
+    from spotrelay.core.answers import Answers, Trouble
+    from spotrelay.core.scaling import Ongoing, OngoingTarget
 
 MAX_PER_CALL = 500
 """Lambda lets a function have 1,024 files open, and each replica that it asks is one. A service has twice its
@@ -38,9 +39,8 @@ MEASURE_TIMEOUT_S = 5.0
 class FunctionProber:
     """See `ports.Prober`."""
 
-    def __init__(self, clients: Clients, deadline: Deadline | None = None) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._deadline = deadline or Deadline()
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
         """See `ports.Prober.ask`.
@@ -50,6 +50,8 @@ class FunctionProber:
             Unavailable: the function failed, didn't answer, or is asleep and being woken by this call; or the
                 invocation may end before the answer comes.
         """
+        from spotrelay.core.answers import Answers, Work
+
         probe = spec.readiness_probe
         if probe is None or not addresses:
             return Answers(frozenset(addresses))
@@ -89,6 +91,8 @@ class FunctionProber:
 
         Raises: as `ask` does.
         """
+        from spotrelay.core.scaling import Ongoing
+
         if not addresses:
             return Ongoing()
         urls = {id_: f"http://{address}:{at}{target.path}" for id_, (address, at) in addresses.items()}
@@ -104,7 +108,7 @@ class FunctionProber:
         self, service: str, urls: Mapping[str, str], request: Mapping[str, Any], most: int
     ) -> list[dict[str, Any]]:
         """What the service's function says of these URLs, so many of them in a call."""
-        if not self._deadline.leaves(PROBE_S):
+        if not self._clients.has_time(PROBE_S):
             raise Unavailable("not enough time is left in this invocation: the next tick asks")
         each = [*urls.items()]
         requests = [{"urls": dict(each[at : at + most]), **request} for at in range(0, len(each), most)]
@@ -116,6 +120,8 @@ class FunctionProber:
 
 
 def _trouble(said: Mapping[str, Any]) -> dict[str, Trouble]:
+    from spotrelay.core.answers import Trouble
+
     status = {id_: Trouble(f"answers its probe with {line}") for id_, line in said.get("status", {}).items()}
     crashing = {
         id_: Trouble(f"crashes: {ends} starts have failed. It said last:\n{words}", is_crash=True)

@@ -6,7 +6,6 @@ import re
 
 from spotrelay.core.instances import RefusalKind
 from spotrelay.core.pools import Offering
-from spotrelay.core.quotas import page, quota_for
 
 _ACTION = re.compile(r"perform: (?P<action>\S+)")
 _ENCODED = "Encoded authorization failure message"
@@ -39,6 +38,8 @@ def remedy(kind: RefusalKind, code: str, message: str, region: str, offering: Of
         return "let the functions' roles and EC2's service-linked roles use the key that encrypts the disks"
     match kind:
         case RefusalKind.QUOTA | RefusalKind.MARKET_LIMIT:
+            from spotrelay.core.quotas import page, quota_for  # no launch waits for this
+
             quota = quota_for(offering.pool.instance_type, offering.purchase_option) if offering else None
             if quota and code in ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"):
                 return f"ask for more of the quota {quota}, counted in vCPUs: {quota.page(region)}"

@@ -32,7 +32,7 @@ class TargetGroupRouter:
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> frozenset[str]:
         """See `ports.Router.register`."""
-        return _call(spec, instance_ids, ports, self._register)
+        return _call(self._clients.elbv2.register_targets, spec, instance_ids, ports)
 
     def deregister(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
@@ -40,7 +40,7 @@ class TargetGroupRouter:
         """See `ports.Router.deregister`."""
         # AWS says that an absent target is fine. One that it calls invalid can't be in rotation either.
         try:
-            _call(spec, instance_ids, ports, self._deregister)
+            _call(self._clients.elbv2.deregister_targets, spec, instance_ids, ports)
         except Denied:
             # What is gone has no tag, by which our role may change it: IAM refuses before ELB can say so.
             with suppress(PortError):
@@ -81,18 +81,9 @@ class TargetGroupRouter:
             return None
         return answer["TargetHealthDescriptions"]
 
-    def _register(self, target_group_arn: str, targets: Sequence[TargetDescriptionTypeDef]) -> None:
-        self._clients.elbv2.register_targets(TargetGroupArn=target_group_arn, Targets=targets)
-
-    def _deregister(self, target_group_arn: str, targets: Sequence[TargetDescriptionTypeDef]) -> None:
-        self._clients.elbv2.deregister_targets(TargetGroupArn=target_group_arn, Targets=targets)
-
 
 def _call(
-    spec: ServiceSpec,
-    instance_ids: Collection[str],
-    ports: Mapping[str, int],
-    call: Callable[[str, Sequence[TargetDescriptionTypeDef]], None],
+    call: Callable[..., object], spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int]
 ) -> frozenset[str]:
     """Call for as many targets at once as may be; the ones that ELBv2 can't take.
 
@@ -108,12 +99,12 @@ def _call(
         ]
         try:
             with translated():
-                call(spec.target_group_arn, targets)
+                call(TargetGroupArn=spec.target_group_arn, Targets=targets)
         except Denied as denied:
             if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
                 raise
             if denied.code == TARGET_INVALID and len(batch) > 1:
-                refused |= frozenset().union(*(_call(spec, [slot], ports, call) for slot in batch))
+                refused |= frozenset().union(*(_call(call, spec, [slot], ports) for slot in batch))
             else:
                 refused |= set(batch)
     return frozenset(refused)

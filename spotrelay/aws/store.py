@@ -6,33 +6,32 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-
-from boto3.dynamodb.conditions import Attr, ConditionBase
+from typing import TYPE_CHECKING
 
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.pool_memory import DynamoPoolMemory
-from spotrelay.aws.table import ABSENT, Delete, Put, Table, Update
+from spotrelay.aws.table import PRESENT, Condition, Delete, Put, Table, Update, as_read
 from spotrelay.core.held import Held
 from spotrelay.core.incidents import Incidents
-from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
-from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.scaling import OngoingTotal
 
 LOCATED_KEPT = 10_000
 """Instances whose replica is remembered."""
 
 
-class DynamoStore:
+class DynamoStore(DynamoPoolMemory):
     """See `ports.Store`."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._table = table
-        self._pools = DynamoPoolMemory(table, monotonic_s)
+        super().__init__(table, monotonic_s)
         self._located: dict[str, tuple[str, int, tuple[str, ...]]] = {}
         """By instance: its service, replica and other slots, which never change; it brings many events."""
         self._announced: dict[str, datetime] = {}
@@ -45,7 +44,7 @@ class DynamoStore:
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
-        self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
+        self._table.write(Update(items.meta_key(service), nothing, PRESENT))
         for key in (items.told_key, items.held_key, items.incidents_key, items.ongoing_key):
             self._table.write(Delete(key(service)))
         self._table.write(Delete(items.registry_key(service)))
@@ -70,10 +69,10 @@ class DynamoStore:
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
-        along = self._pools.keys()
+        along = self.pool_keys()
         found = self._table.get_many({*items.keys(service, replica_ids), *along})
         rows = items.rows_of(service, found)
-        self._pools.take_from(found, along)
+        self.take_pools(found, along)
         return rows
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -137,15 +136,13 @@ class DynamoStore:
 
     def note_told(self, service: str, told: Told) -> None:
         """See `ports.Store.note_told`."""
-        is_as_read = Attr("revision").eq(told.revision) if told.revision else ABSENT
-        if not self._table.write(Put(items.told_key(service), items.told_item(told), is_as_read)):
+        if not self._table.write(Put(items.told_key(service), items.told_item(told), as_read(told.revision))):
             raise Conflict(f"{service}: somebody told of it since")
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
         """See `ports.Store.note_incidents`."""
-        is_as_read = Attr("revision").eq(incidents.revision) if incidents.revision else ABSENT
         item = items.incidents_item(incidents)
-        if not self._table.write(Put(items.incidents_key(service), item, is_as_read)):
+        if not self._table.write(Put(items.incidents_key(service), item, as_read(incidents.revision))):
             raise Conflict(f"{service}: somebody told its alarms since")
 
     def commit(self, changes: Changes) -> None:
@@ -159,49 +156,36 @@ class DynamoStore:
             changed = ", ".join(writes[position].key.sort for position in cancelled.at)
             raise Conflict(f"{changes.service}: changed since it was read: {changed}") from cancelled
 
-    def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
-        self._pools.cool(cooldowns)
-
-    def forgive(self, scopes: Collection[Scope]) -> None:
-        """See `ports.Store.forgive`."""
-        self._pools.forgive(scopes)
-
-    def note_survey(self, survey: Survey) -> None:
-        """See `ports.Store.note_survey`."""
-        self._pools.note_survey(survey)
-
-    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `ports.Store.recall`."""
-        return self._pools.recall(service, region, now)
-
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
         # The holder may take it again: so a repeat of a call whose answer got lost succeeds, too.
-        lease_free = _is_unset_or_past("lease_until", now) | Attr("lease_holder").eq(holder)
+        lease_free = Condition(
+            "attribute_not_exists(#lease_until) OR #lease_until <= ? OR #lease_holder = ?",
+            (items.to_text(now), holder),
+        )
         lease = {"lease_holder": holder, "lease_until": items.to_text(now + seconds(ttl_s))}
         return self._table.write(Update(items.tick_key(service), lease, lease_free))
 
     def release(self, service: str, holder: str) -> None:
         """See `ports.Store.release`."""
         lease = {"lease_holder": None, "lease_until": None}
-        self._table.write(Update(items.tick_key(service), lease, Attr("lease_holder").eq(holder)))
+        self._table.write(Update(items.tick_key(service), lease, Condition("#lease_holder = ?", (holder,))))
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
         """See `ports.Store.claim_tick`."""
         announced = self._announced.get(service)
         if announced and now < announced <= due and announced != serving:
             return False  # by this very function, a moment ago: a storm brings many batches in that time
-        claimable = _is_unset_or_past("next_tick", now) | Attr("next_tick").gt(items.to_text(due))
+        # What is unset, past, later or served by this very tick may be announced anew.
+        claimable = "attribute_not_exists(#next_tick) OR #next_tick <= ? OR #next_tick > ?"
+        times = [items.to_text(now), items.to_text(due)]
         if serving is not None:
-            claimable |= Attr("next_tick").eq(items.to_text(serving))
+            claimable += " OR #next_tick = ?"
+            times.append(items.to_text(serving))
+        condition = Condition(claimable, tuple(times))
         is_ours = self._table.write(
-            Update(items.tick_key(service), {"next_tick": items.to_text(due)}, claimable)
+            Update(items.tick_key(service), {"next_tick": items.to_text(due)}, condition)
         )
         if is_ours:
             self._announced[service] = due
         return is_ours
-
-
-def _is_unset_or_past(name: str, now: datetime) -> ConditionBase:
-    return Attr(name).not_exists() | Attr(name).lte(items.to_text(now))

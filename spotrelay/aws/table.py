@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from decimal import Decimal
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
-from boto3.dynamodb.conditions import Key as KeyAttr
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import CONDITION_FAILED, translated
@@ -46,12 +44,20 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of an item, in DynamoDB's words: with a # before each name, and a ? for each value."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
     """Write the item whole."""
 
     key: Key
     values: Values
-    condition: ConditionBase | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Update:
 
     key: Key
     values: Values
-    condition: ConditionBase | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,20 @@ class Delete:
     """Remove the item; one that isn't there is fine."""
 
     key: Key
-    condition: ConditionBase | None = None
+    condition: Condition | None = None
 
 
 Write = Put | Update | Delete
 
-ABSENT = Attr(TABLE_PARTITION_KEY).not_exists()
-"""Condition: there is no such item."""
+ABSENT = Condition(f"attribute_not_exists(#{TABLE_PARTITION_KEY})")
+"""There is no such item."""
+
+PRESENT = Condition(f"attribute_exists(#{TABLE_PARTITION_KEY})")
+
+
+def as_read(revision: int) -> Condition:
+    """The item has this revision; before the first one there is none."""
+    return Condition("#revision = ?", (revision,)) if revision else ABSENT
 
 
 class Table:
@@ -114,17 +127,16 @@ class Table:
         limit: int | None = None,
     ) -> list[tuple[Key, Values]]:
         """The partition's items by sort key, from `start` on, at most `limit`."""
-        is_in_it: ConditionBase = KeyAttr(TABLE_PARTITION_KEY).eq(partition)
+        expression, is_in_it = _Expression(), Condition(f"#{TABLE_PARTITION_KEY} = ?", (partition,))
         if start:
-            is_in_it &= KeyAttr(TABLE_SORT_KEY).gte(start)
-        built = ConditionExpressionBuilder().build_expression(is_in_it, is_key_condition=True)
+            is_in_it = Condition(f"{is_in_it.text} AND #{TABLE_SORT_KEY} >= ?", (partition, start))
         request: dict[str, Any] = {
             "TableName": self._name,
             "ConsistentRead": True,
             "ScanIndexForward": not newest_first,
-            "KeyConditionExpression": built.condition_expression,
-            "ExpressionAttributeNames": built.attribute_name_placeholders,
-            "ExpressionAttributeValues": _to_wire(built.attribute_value_placeholders),
+            "KeyConditionExpression": expression.condition(is_in_it),
+            "ExpressionAttributeNames": expression.names,
+            "ExpressionAttributeValues": _to_wire(expression.values),
         }
         if limit is not None:
             request["Limit"] = limit
@@ -199,16 +211,16 @@ class Table:
 
 @dataclass(slots=True)
 class _Expression:
-    """What a conditional write's request carries besides key and item."""
+    """What a request with conditions carries besides key and item: names may be reserved words."""
 
     names: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
-    def condition(self, condition: ConditionBase) -> str:
-        built = ConditionExpressionBuilder().build_expression(condition)
-        self.names |= built.attribute_name_placeholders
-        self.values |= built.attribute_value_placeholders
-        return built.condition_expression
+    def condition(self, condition: Condition) -> str:
+        self.names |= {f"#{name}": name for name in re.findall(r"#(\w+)", condition.text)}
+        self.values |= {f":c{n}": value for n, value in enumerate(condition.values)}
+        positions = count()
+        return re.sub(r"\?", lambda _: f":c{next(positions)}", condition.text)
 
     def update(self, values: Values) -> str:
         """`SET` what has a value, `REMOVE` what has none."""
@@ -243,15 +255,46 @@ def _request(write: Write) -> dict[str, Any]:
     return request
 
 
-_SERIALIZER, _DESERIALIZER = TypeSerializer(), TypeDeserializer()
-
-
 def _to_wire(values: Values) -> dict[str, Any]:
-    return {name: _SERIALIZER.serialize(value) for name, value in values.items() if value is not None}
+    return {name: encoded(value) for name, value in values.items() if value is not None}
 
 
 def _from_wire(item: Mapping[str, Any]) -> Values:
-    return {name: _DESERIALIZER.deserialize(value) for name, value in item.items()}
+    return {name: decoded(wire) for name, wire in item.items()}
+
+
+# As boto3.dynamodb.types does it, which comes with all of boto3: a tenth of a cold start.
+def encoded(value: object) -> dict[str, Any]:
+    """A value as DynamoDB's API has it."""
+    match value:
+        case str():
+            return {"S": value}
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case int() | Decimal():
+            return {"N": str(value)}
+        case Mapping():
+            return {"M": {name: encoded(one) for name, one in value.items()}}
+        case list() | tuple():
+            return {"L": [encoded(one) for one in value]}
+    raise TypeError(f"the table has no {type(value).__name__}: {value!r}")
+
+
+def decoded(wire: Mapping[str, Any]) -> Any:
+    """A value of DynamoDB's API. Types that we don't write are left as they are: somebody else reads them."""
+    ((kind, value),) = wire.items()
+    match kind:
+        case "N":
+            return Decimal(value)
+        case "NULL":
+            return None
+        case "M":
+            return _from_wire(value)
+        case "L":
+            return [decoded(one) for one in value]
+    return value
 
 
 def _wire_key(key: Key) -> dict[str, Any]:

@@ -7,21 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import chain, groupby
+from typing import TYPE_CHECKING
 
 from spotrelay.core.held import Override
-from spotrelay.core.mending import Finding
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows, ScaleRequest
-from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.placement.plan import eligible_pools
-from spotrelay.serving import failures, incidents
-from spotrelay.serving.holding import Holding
-from spotrelay.serving.news import News
+from spotrelay.serving import failures
 from spotrelay.serving.observation import (
     Observation,
     launched_count,
@@ -29,8 +26,15 @@ from spotrelay.serving.observation import (
     paid_for,
     ready_count,
 )
-from spotrelay.serving.standby_count import StandbyCount
 from spotrelay.serving.steps import Step
+
+if TYPE_CHECKING:  # what only ticks tell of: a warning waits for every import of a cold start
+    from spotrelay.core.mending import Finding
+    from spotrelay.core.rows import ScaleRequest
+    from spotrelay.core.scaling import Load, Ongoing, OngoingTotal
+    from spotrelay.serving.holding import Holding
+    from spotrelay.serving.news import News
+    from spotrelay.serving.standby_count import StandbyCount
 
 SHOWN_UNKNOWN = 10
 """Replicas of which a log line says why their requests are unknown: of hundreds it is the same."""
@@ -44,6 +48,8 @@ class Reporting:
 
     def replicas(self, spec: ServiceSpec, rows: Rows, now: datetime) -> None:
         """How many there are, each time that all of them were read."""
+        from spotrelay.serving import incidents  # as above
+
         telemetry = self.telemetry
         if not spec.alarms:  # of before 2026-11-27: they look at what is counted here
             telemetry.send_all(spec.service)

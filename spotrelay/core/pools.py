@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from spotrelay.core.mending import Finding
-from spotrelay.core.requirements import Requirements
+if TYPE_CHECKING:  # of surveys alone: a warning waits for every import of a cold start
+    from spotrelay.core.mending import Finding
+    from spotrelay.core.requirements import Requirements
 
 
 class PurchaseOption(StrEnum):

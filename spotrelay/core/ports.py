@@ -19,19 +19,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from spotrelay.core.answers import Answers
 from spotrelay.core.held import Held, Override
 from spotrelay.core.incidents import Incidents
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Alarm, Metric
-from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, Image, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
-from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.core.spec import ServiceSpec
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.answers import Answers
+    from spotrelay.core.notices import Notice
+    from spotrelay.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
 
 
 class PortError(Exception):

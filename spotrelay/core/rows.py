@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from spotrelay.core.held import Held
 from spotrelay.core.incidents import Incidents
-from spotrelay.core.notices import Notice
 from spotrelay.core.replica import Replica
-from spotrelay.core.scaling import OngoingTotal
 from spotrelay.core.spec import ServiceSpec
+
+if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
+    from spotrelay.core.notices import Notice
+    from spotrelay.core.scaling import OngoingTotal
 
 
 class Source(StrEnum):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from spotrelay.core import timing
-from spotrelay.core.answers import BusyEvidence
 from spotrelay.core.pools import CapacityPool, PurchaseOption
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.scaling import Scaling
+
+if TYPE_CHECKING:  # for documents that have them: a warning waits for every import of a cold start
+    from spotrelay.core.answers import BusyEvidence
+    from spotrelay.core.requirements import Requirements
+    from spotrelay.core.scaling import Scaling
 
 
 class SpecError(ValueError):
@@ -217,6 +219,8 @@ class ServiceSpec(ServiceSettings):
     @property
     def asked(self) -> Requirements:
         """What the service file asks; without it, the types that its stack listed."""
+        from spotrelay.core.requirements import Requirements  # as above
+
         return self.requirements or Requirements(instance_types=self.instance_types, use_spot=self.use_spot)
 
     @property
@@ -246,8 +250,7 @@ class ServiceSpec(ServiceSettings):
                     f"version reads {SCHEMA}: deploy the control plane and the service with one version"
                 )
             # A document of before a setting existed gets its default: unreadable would be worse.
-            known = {name: type_ for name, type_ in _TYPES.items() if name in doc}
-            spec = cls(**{name: _READERS.get(type_, type_)(doc[name]) for name, type_ in known.items()})
+            spec = cls(**{name: read(doc[name]) for name, read in _READERS.items() if name in doc})
         # OverflowError: a whole number that is Infinity. RecursionError: JSON as deep as Python's stack.
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             if isinstance(error, SpecError):
@@ -263,16 +266,50 @@ class ServiceSpec(ServiceSettings):
 SCHEMA = 1
 """Of the runtime document: raised when an old controller would misread a new document."""
 
-_TYPES = get_type_hints(ServiceSpec)
 
-_READERS: Mapping[Any, Callable[[Any], Any]] = {
-    Mapping[str, str]: dict,
-    Mapping[str, int]: dict,
-    float | None: lambda stored: None if stored is None else float(stored),
-    Scaling | None: lambda stored: Scaling.from_dict(stored) if stored else None,
-    Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
-    LaunchTemplate | None: lambda stored: LaunchTemplate(**stored) if stored else None,
-    ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
-    BusyEvidence | None: lambda stored: BusyEvidence(**stored) if stored else None,
+def _busy(stored: Mapping[str, Any]) -> BusyEvidence:
+    from spotrelay.core.answers import BusyEvidence
+
+    return BusyEvidence(**stored)
+
+
+def _requirements(stored: Mapping[str, Any]) -> Requirements:
+    from spotrelay.core.requirements import Requirements
+
+    return Requirements.from_dict(stored)
+
+
+def _scaling(stored: Mapping[str, Any]) -> Scaling:
+    from spotrelay.core.scaling import Scaling
+
+    return Scaling.from_dict(stored)
+
+
+def _if_any(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda stored: read(stored) if stored else None
+
+
+_OF_TYPES: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "bool": bool,
+    "float": float,
+    "str": str,
+    "tuple[str, ...]": tuple,
+    "Mapping[str, str]": dict,
+    "Mapping[str, int]": dict,
+    "float | None": lambda stored: None if stored is None else float(stored),
+    "OnWarning": OnWarning,
+    "OnRebalance": OnRebalance,
+    "OnUpdate": OnUpdate,
+    "LaunchTemplate | None": _if_any(lambda stored: LaunchTemplate(**stored)),
+    "ReadinessProbe | None": _if_any(lambda stored: ReadinessProbe(**stored)),
+    "BusyEvidence | None": _if_any(_busy),
+    "Requirements | None": _if_any(_requirements),
+    "Scaling | None": _if_any(_scaling),
 }
-"""Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""
+"""By a field's type, as it is written: what makes such a value of JSON's."""
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    each.name: _OF_TYPES[str(each.type)] for each in fields(ServiceSpec)
+}
+"""By a field's name. A field of a type that has no reader fails right here."""

@@ -6,12 +6,13 @@ that lacks what it must carry is a `MalformedEventError`: it goes to the dead-le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from spotrelay.events import interruption, rebalance, state_change
-from spotrelay.events.event import Ignored, MalformedEventError, instance_id_of, time_of
 from spotrelay.events.interruption import InterruptionWarning
 from spotrelay.events.rebalance import RebalanceRecommendation
 from spotrelay.events.state_change import StateChange
@@ -26,18 +27,32 @@ __all__ = [
     "parse",
 ]
 
+INSTANCE_ID = re.compile(r"i-[0-9A-Za-z-]{1,64}")
+"""EC2's have 8 or 17 hexadecimal digits. DynamoDB refuses far longer keys, and the whole batch with them."""
+
 Signal = InterruptionWarning | RebalanceRecommendation | StateChange
 
-_PARSERS: Mapping[tuple[object, object], Callable[[str, datetime, Mapping[str, Any]], Signal | Ignored]] = {
+_PARSERS: Mapping[tuple[object, object], Callable[[str, datetime, Mapping[str, Any]], Signal | str]] = {
     kind.KIND: kind.parse for kind in (interruption, rebalance, state_change)
 }
+
+
+class MalformedEventError(ValueError):
+    """An event that claims to be one of ours and lacks what such an event carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Not for us, and why."""
+
+    why: str
 
 
 def parse(event: Mapping[str, Any]) -> Signal | Ignored:
     """The signal in an EventBridge event.
 
     Raises:
-        MalformedEventError: one of our event types, without an instance ID, a time or a known state.
+        MalformedEventError: one of our event types, without an instance ID, a time or a state.
     """
     if not isinstance(event, Mapping):
         raise MalformedEventError(f"an EventBridge event is a JSON object, got {type(event).__name__}")
@@ -48,4 +63,29 @@ def parse(event: Mapping[str, Any]) -> Signal | Ignored:
     detail = event.get("detail")
     if not isinstance(detail, Mapping):
         raise MalformedEventError(f"{event['detail-type']} {event.get('id')}: has no detail object")
-    return parser(instance_id_of(event, detail), time_of(event), detail)
+    try:
+        found = parser(_instance_id(event, detail), _time(event), detail)
+    except ValueError as error:
+        raise MalformedEventError(str(error)) from error
+    return Ignored(found) if isinstance(found, str) else found
+
+
+def _instance_id(event: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+    """The instance that it is about. Raises `ValueError`."""
+    # From the detail, never from the ARN, which carries the zone in some samples and the account in others.
+    instance_id = detail.get("instance-id")
+    if not isinstance(instance_id, str) or not INSTANCE_ID.fullmatch(instance_id):
+        raise ValueError(f"{event['detail-type']} {event.get('id')}: has no instance-id")
+    return instance_id
+
+
+def _time(event: Mapping[str, Any]) -> datetime:
+    """When it happened. Raises `ValueError`."""
+    try:
+        at = datetime.fromisoformat(str(event["time"]))
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    # OverflowError: the first and the last day of all may have no such time in UTC.
+    except (KeyError, ValueError, OverflowError) as error:
+        raise ValueError(f"{event['detail-type']} {event.get('id')}: has no time") from error
+    raise ValueError(f"{event['detail-type']} {event.get('id')}: its time has no zone")

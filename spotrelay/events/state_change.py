@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from spotrelay.core.instances import InstanceState
-from spotrelay.events.event import Ignored, MalformedEventError
 
 KIND = ("aws.ec2", "EC2 Instance State-change Notification")
 """`source` and `detail-type` of the event."""
@@ -25,16 +24,16 @@ class StateChange:
 
 # {…, "detail-type": "EC2 Instance State-change Notification",
 #  "detail": {"instance-id": "i-0123456789abcdef0", "state": "shutting-down"}}
-def parse(instance_id: str, at: datetime, detail: Mapping[str, Any]) -> StateChange | Ignored:
-    """The change in an event; a state that we don't know is ignored.
+def parse(instance_id: str, at: datetime, detail: Mapping[str, Any]) -> StateChange | str:
+    """The change in an event, or why it is to be ignored: AWS may add states.
 
     Raises:
-        MalformedEventError: it has none.
+        ValueError: it has none.
     """
     state = detail.get("state")
     if not isinstance(state, str):
-        raise MalformedEventError(f"state change of {instance_id}: has no state")
+        raise ValueError(f"state change of {instance_id}: has no state")  # noqa: TRY004 - as if it had none
     try:
         return StateChange(instance_id, at, InstanceState(state))
     except ValueError:
-        return Ignored(f"instance state {state!r}")
+        return f"instance state {state!r}"

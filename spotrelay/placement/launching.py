@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from spotrelay.core import slots, timing
 from spotrelay.core.instances import Refusal, RefusalKind
@@ -21,7 +22,6 @@ from spotrelay.core.ports import (
     Throttled,
     Unavailable,
 )
-from spotrelay.core.quotas import Quota, quota_for
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, LaunchIntent
 from spotrelay.core.spec import ServiceSpec
@@ -29,6 +29,9 @@ from spotrelay.core.timing import seconds
 from spotrelay.placement import cooldowns
 from spotrelay.placement import plan as placement
 from spotrelay.placement.plan import Plan, Step
+
+if TYPE_CHECKING:
+    from spotrelay.core.quotas import Quota
 
 FALLBACK_DELAY_S = 1.0
 """Until the tick that asks for fallbacks: this one may have to end first, since it holds the lease."""
@@ -254,6 +257,7 @@ def _lasting(
 
 def _is_lasting(refusal: Refusal, order: _Order) -> bool:
     """Whether a person must mend it: a quota that what EC2 takes back still fills has room in two minutes."""
+    from spotrelay.core.quotas import quota_for  # no launch waits for this
 
     def counted_by(offering: Offering) -> Quota | None:
         return quota_for(offering.pool.instance_type, offering.purchase_option)

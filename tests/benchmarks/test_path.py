@@ -6,17 +6,19 @@ import json
 import subprocess
 import sys
 
-from lab.benchmarks.path import ROOT
+from lab.benchmarks.path import ROOT, Steps, Tracer
 
 MOST = {
-    # 6 until a decision is carried out, 11 behind the ports (table, documents, clock, log, balancer), 8
-    # of the decision and 4 of what it is about. It is on record before anything is taken out: all come first.
+    # 5 until a decision is carried out, 9 behind the ports (clients, log, table, documents, balancer), 8 of
+    # the decision and 4 of what it is about. It is on record before anything is taken out: all come first.
     # Two moves ask whether the service has standbys, three which slot of an instance it is, and two which
     # version and how many replicas somebody asked for. One closes connections that have rested for hours.
-    "DeregisterTargets": (32, 66),
+    "DeregisterTargets": (29, 63),
+    "DeregisterTargets to the contracts": (23, 50),
     # Also what the loss teaches of its pool, the plan that leaves that pool alone, and the launch itself.
     # Two moves more than without capacity reservations: the document knows the template of each purchase.
-    "CreateFleet": (38, 92),
+    "CreateFleet": (35, 88),
+    "CreateFleet to the contracts": (28, 70),
 }
 """Files, and moves between them, of someone who reads along. When they become fewer, so do these."""
 
@@ -35,3 +37,44 @@ def test_a_warning_s_path_gets_no_longer() -> None:
     assert all(
         found[call][0] <= files and found[call][1] <= moves for call, (files, moves) in MOST.items()
     ), found
+
+
+def test_what_stands_behind_a_contract_is_not_read() -> None:
+    """A call of an adapter is one move, to its port, whatever it calls; what composes them is read itself."""
+    whole, tracer = Tracer(to_contracts=False), Tracer(to_contracts=True)
+    for one in (whole, tracer):
+        one.enter("lambdas/on_signal.py", "handler")
+        one.enter("spotrelay/aws/runtime.py", "invocation")
+        one.leave()
+        one.enter("spotrelay/control/signals.py", "handle")
+        one.enter("spotrelay/aws/store.py", "locate")
+        one.enter("spotrelay/core/replica.py", "of")
+        one.leave()
+        one.leave()
+        one.enter("spotrelay/core/rows.py", "of")
+        one.reach("DeregisterTargets")
+    assert whole.until == {
+        "DeregisterTargets": Steps(
+            (
+                "lambdas/on_signal.py",
+                "spotrelay/aws/runtime.py",
+                "spotrelay/control/signals.py",
+                "spotrelay/aws/store.py",
+                "spotrelay/core/replica.py",
+                "spotrelay/core/rows.py",
+            ),
+            5,
+        )
+    }
+    assert tracer.until == {
+        "DeregisterTargets": Steps(
+            (
+                "lambdas/on_signal.py",
+                "spotrelay/aws/runtime.py",
+                "spotrelay/control/signals.py",
+                "spotrelay/core/ports.py",
+                "spotrelay/core/rows.py",
+            ),
+            4,
+        )
+    }

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC
+from functools import cached_property
 from typing import Any
 
 import pytest
 from botocore.utils import parse_timestamp
 from moto import mock_aws
 
-from spotrelay.aws.clients import REST_S, Clients, parsed_time
+from spotrelay.aws.clients import REST_S, SERVICES, Clients, parsed_time
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,16 @@ def test_described_times_are_read_the_quick_way(monkeypatch: pytest.MonkeyPatch)
         ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)
         (volume,) = ec2.describe_volumes()["Volumes"]
     assert volume["CreateTime"].tzinfo is UTC
+
+
+def test_every_client_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function's own session knows each service that there is a client for."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    names = [name for name, made in vars(Clients).items() if isinstance(made, cached_property)]
+    public = [name for name in names if not name.startswith("_")]
+    clients = Clients()
+    clients.make(*public)
+    assert {getattr(clients, name).meta.service_model.service_name for name in public} == {*SERVICES}
 
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
@@ -108,7 +119,7 @@ def test_no_call_waits_on_a_connection_that_has_rested(dropping: Dropping) -> No
     now_s = 1000.0
     clients = Clients(now_s=lambda: now_s)
     for invocations in range(1, 4):
-        with clients.in_use():
+        with clients.in_use(60):
             clients.dynamodb.list_tables()
         assert len(dropping.connections) == invocations
         now_s += REST_S + 1
@@ -121,7 +132,7 @@ def test_a_connection_is_kept_for_the_next_tick(dropping: Dropping) -> None:
     now_s = 1000.0
     clients = Clients(now_s=lambda: now_s)
     for _ in range(2):
-        with clients.in_use():
+        with clients.in_use(60):
             clients.dynamodb.list_tables()
         now_s += REST_S
     assert len(dropping.connections) == 1

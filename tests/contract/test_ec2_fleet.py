@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients, Deadline
+from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
 from spotrelay.core.instances import Instance, Refusal, RefusalKind
 from spotrelay.core.pools import PurchaseOption
@@ -489,18 +489,16 @@ def test_exceptions(
 
 @pytest.mark.parametrize(("remaining_s", "is_asked"), [(49, False), (51, True)])
 def test_nothing_is_launched_that_may_not_get_on_record(
-    launching: Stubber, clients: Clients, remaining_s: float, is_asked: bool
+    launching: Stubber, fleet: Ec2Fleet, clients: Clients, remaining_s: float, is_asked: bool
 ) -> None:
     """With less time than both attempts may take, EC2 isn't asked: the launch waits for a tick."""
-    deadline = Deadline(lambda: 0.0)
-    deadline.begin(remaining_s)
-    fleet = Ec2Fleet(clients, deadline=deadline)
-    if is_asked:
-        launching.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
-        assert fleet.launch(REQUEST).refusals
-    else:
-        with pytest.raises(Throttled, match="time is left"):
-            fleet.launch(REQUEST)
+    with clients.in_use(remaining_s):
+        if is_asked:
+            launching.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+            assert fleet.launch(REQUEST).refusals
+        else:
+            with pytest.raises(Throttled, match="time is left"):
+                fleet.launch(REQUEST)
 
 
 def test_an_answer_with_nothing_in_it_is_no_answer(launching: Stubber, fleet: Ec2Fleet) -> None:
@@ -872,18 +870,16 @@ def test_a_refused_start_is_asked_for_once(clients: Clients) -> None:
 
 @pytest.mark.parametrize(("remaining_s", "is_asked"), [(11, False), (13, True)])
 def test_nothing_is_started_that_may_not_get_on_record(
-    starting: Stubber, clients: Clients, remaining_s: float, is_asked: bool
+    starting: Stubber, fleet: Ec2Fleet, clients: Clients, remaining_s: float, is_asked: bool
 ) -> None:
     """With less time than a start and its record may take, it waits for the next tick."""
-    deadline = Deadline(lambda: 0.0)
-    deadline.begin(remaining_s)
-    fleet = Ec2Fleet(clients, deadline=deadline)
-    if is_asked:
-        starting.add_response("start_instances", {}, {"InstanceIds": ["i-1"]})
-        assert fleet.start(["i-1"]) == {}
-    else:
-        with pytest.raises(Throttled, match="time is left"):
-            fleet.start(["i-1"])
+    with clients.in_use(remaining_s):
+        if is_asked:
+            starting.add_response("start_instances", {}, {"InstanceIds": ["i-1"]})
+            assert fleet.start(["i-1"]) == {}
+        else:
+            with pytest.raises(Throttled, match="time is left"):
+                fleet.start(["i-1"])
 
 
 def test_what_still_stops_is_no_refusal(starting: Stubber, fleet: Ec2Fleet) -> None:

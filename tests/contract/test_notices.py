@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import TELLING, Clients, Deadline
+from spotrelay.aws.clients import TELLING, Clients
 from spotrelay.aws.notices import MAX_ENTRIES, PUT_S, EventBridgeNotices
 from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.ports import Notices, Throttled, Unavailable
@@ -94,7 +94,5 @@ def test_nothing_is_begun_that_would_not_end_in_time(clients: Clients, events: S
     """Not even the second of two calls: Lambda would end the tick in the middle of it."""
     times: dict[str, float] = vars(TELLING)
     assert times["connect_timeout"] + times["read_timeout"] < PUT_S
-    deadline = Deadline(lambda: 0.0)
-    deadline.begin(PUT_S - 1)
-    with pytest.raises(Unavailable, match="not enough time"):
-        EventBridgeNotices(clients, deadline).publish(notices_of(1))
+    with clients.in_use(PUT_S - 1), pytest.raises(Unavailable, match="not enough time"):
+        EventBridgeNotices(clients).publish(notices_of(1))

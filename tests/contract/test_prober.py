@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients, Deadline
+from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import MeasuredQueue, SqsDeadLetters
 from spotrelay.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
 from spotrelay.core.answers import Answers, BusyEvidence, Trouble, Work
@@ -109,10 +109,8 @@ def test_who_serves_is_asked_what_it_has_to_do(functions: Stubber, clients: Clie
 
 def test_nobody_is_asked_who_may_be_heard_too_late(functions: Stubber, clients: Clients) -> None:
     """With less time than the answer may take, the next tick asks: this one has to end by itself."""
-    deadline = Deadline(lambda: 0.0)
-    deadline.begin(31)
-    with pytest.raises(Unavailable, match="time is left"):
-        FunctionProber(clients, deadline).ask(SPEC, {"i-1": "10.0.0.1"})
+    with clients.in_use(31), pytest.raises(Unavailable, match="time is left"):
+        FunctionProber(clients).ask(SPEC, {"i-1": "10.0.0.1"})
 
 
 def test_nobody_to_ask(functions: Stubber, clients: Clients) -> None:
@@ -142,10 +140,8 @@ def test_the_same_function_reads_what_replicas_have_to_do(functions: Stubber, cl
 def test_what_cannot_be_read_in_time_or_of_nobody(functions: Stubber, clients: Clients) -> None:
     """Without replicas there is no call; with less time than it may take none either."""
     assert FunctionProber(clients).ongoing("demo", TARGET, {}) == Ongoing()
-    deadline = Deadline(lambda: 0.0)
-    deadline.begin(31)
-    with pytest.raises(Unavailable, match="time is left"):
-        FunctionProber(clients, deadline).ongoing("demo", TARGET, {"i-1": ("10.0.0.1", 80)})
+    with clients.in_use(31), pytest.raises(Unavailable, match="time is left"):
+        FunctionProber(clients).ongoing("demo", TARGET, {"i-1": ("10.0.0.1", 80)})
 
 
 def test_the_ports_in_memory_tell_as_they_are_told() -> None:

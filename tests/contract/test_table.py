@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,17 @@ from spotrelay.aws import items, pool_memory
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import BATCH_ROUNDS, CONFLICT_WAITS_S, Key, Table, Update, Values, Write
+from spotrelay.aws.table import (
+    BATCH_ROUNDS,
+    CONFLICT_WAITS_S,
+    Key,
+    Table,
+    Update,
+    Values,
+    Write,
+    decoded,
+    encoded,
+)
 from spotrelay.core.held import Answer, Held, HeldBack
 from spotrelay.core.names import TABLE_TTL
 from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
@@ -30,6 +42,37 @@ from tests.examples import demo_spec
 
 KEYS = {"Keys": ANY, "ConsistentRead": True}
 COOLDOWNS = pool_memory.cooldowns_key("us-east-1")
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.text()
+    | st.integers(-(10**30), 10**30)
+    | st.decimals(-(10**9), 10**9, allow_nan=False, places=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_values_travel_as_boto3_s_do(value: object) -> None:
+    """What we write is written, and what we read is read, as boto3's own types for DynamoDB would."""
+    wire = TypeSerializer().serialize(value)
+    assert encoded(value) == wire
+    assert decoded(wire) == TypeDeserializer().deserialize(wire)
+
+
+@pytest.mark.parametrize("value", [1.5, {"a": [1.5]}, {1, 2}, NOW])
+def test_what_has_no_type_in_the_table_is_refused(value: object) -> None:
+    """A float, as for boto3, a set or a time: nothing of the sort is written by mistake."""
+    with pytest.raises(TypeError, match="the table has no"):
+        encoded(value)
+
+
+def test_what_somebody_else_wrote_holds_nothing_up() -> None:
+    """An attribute of a type that we don't write comes as it is, beside the others."""
+    wire = {"M": {"colours": {"SS": ["red"]}, "replicas": {"N": "3"}}}
+    assert decoded(wire) == {"colours": ["red"], "replicas": Decimal(3)}
 
 
 @pytest.fixture

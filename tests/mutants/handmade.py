@@ -362,7 +362,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "time-without-a-zone",
-        "events.event",
+        "events",
         old="        if at.tzinfo is not None:\n",
         new="        if True:\n",
         wrong="an event's time without a zone is taken for one in the function's zone",

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.sites import path_of
@@ -40,17 +41,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _Loader(fullname, self._source))
 
 
-class _Loader(importlib.abc.SourceLoader):
-    """A source that is in no file. It reads and writes no bytecode, since it doesn't know how old it is."""
+class _Loader(importlib.machinery.SourceFileLoader):
+    """The file's loader but for its text, so that the files beside it are found as ever."""
 
     def __init__(self, module: str, source: str) -> None:
-        self._module = module
+        super().__init__(module, str(path_of(module)))
         self._source = source
-
-    def get_filename(self, fullname: str) -> str:
-        """Where the module is that it stands in for."""
-        return str(path_of(self._module))
 
     def get_data(self, path: str) -> bytes:
         """The mutated source."""
-        return self._source.encode()
+        return self._source.encode() if path == self.path else super().get_data(path)
+
+    def path_stats(self, path: str) -> NoReturn:
+        """Without an age no bytecode is read or written, which would be the file's."""
+        raise OSError(path)

@@ -56,7 +56,7 @@ def test_the_tests_notice_a_mutant() -> None:
     """The second stage runs pytest on the mutated module, and names the test that failed."""
     script = (
         "from tests.mutants import trial; from tests.mutants.handmade import handmade; "
-        "print(trial.tested(next(m for m in handmade() if m.id == 'events.event:time-without-a-zone')))"
+        "print(trial.tested(next(m for m in handmade() if m.id == 'events:time-without-a-zone')))"
     )
     said = run_python("-c", script).stdout.splitlines()[-1]
     assert said.startswith("tests/unit/test_events.py::")
@@ -80,8 +80,8 @@ def test_mutants_by_hand_fit_the_code(hand_made: HandMade) -> None:
 @pytest.mark.parametrize("old", ["there is no such text", "import"])
 def test_a_stale_mutant_is_named(old: str) -> None:
     """One whose text is gone, or not the only one, says which it is and where to mend it."""
-    stale = HandMade("gone", "events.event", old, "", "nothing")
-    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/events/event\.py.*handmade\.py"):
+    stale = HandMade("gone", "events.rebalance", old, "", "nothing")
+    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/events/rebalance\.py.*handmade\.py"):
         stale.mutant()
 
 

@@ -29,12 +29,13 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     """With nothing but the asset and what Lambda brings, every handler can be imported and write its log."""
     bring_runtime(tmp_path)
     program = (
-        "from lambdas import drill, on_signal, reconcile, removal, survey, widget, wiring;"
+        "from lambdas import drill, on_signal, reconcile, removal, survey, widget;"
+        "from spotrelay.aws import runtime;"
         "from spotrelay.core.names import Metric;"
         "assert on_signal.handler and reconcile.handler and removal.handler and survey.handler;"
-        "wiring.telemetry.record('imported');"
-        "wiring.telemetry.count(Metric.CONFLICTS);"
-        "wiring.telemetry.flush()"
+        "runtime.telemetry.record('imported');"
+        "runtime.telemetry.count(Metric.CONFLICTS);"
+        "runtime.telemetry.flush()"
     )
     # -S: without the virtual environment's own packages.
     done = subprocess.run(

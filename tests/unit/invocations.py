@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Context:
-    """An invocation with plenty of time: what Powertools and the wiring read of it."""
+    """An invocation with plenty of time: what Powertools and the runtime read of it."""
 
     function_name: str = "function"
     memory_limit_in_mb: int = 512

@@ -1,12 +1,20 @@
-"""Puts the controller together for AWS: the one place that knows which adapter is behind which port."""
+"""What runs in a function: an invocation, and the controller over AWS, put together once per environment.
+
+It is the one place that knows which adapter is behind which port.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
 
-from spotrelay.aws.clients import Clients, Deadline
+from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.loads import CloudWatchLoads
@@ -16,11 +24,38 @@ from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
+from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.aws.ticker import SqsTicker
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.names import Env
 from spotrelay.core.ports import Ports, Telemetry
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+telemetry = PowertoolsTelemetry()
+clients = Clients()
+
+# What was imported stays: whenever the collector runs, it need not look through that.
+gc.freeze()
+
+
+@contextmanager
+def invocation(context: LambdaContext) -> Iterator[None]:
+    """One invocation: it begins nothing that it can't end in time, and writes at its end what it counted.
+
+    Whatever it calls, it calls on connections that haven't rested for long.
+    """
+    remaining_s = context.get_remaining_time_in_millis() / 1000
+    with clients.in_use(remaining_s), telemetry.invocation(context):
+        yield
+
+
+@cache
+def intake() -> Intake:
+    """Made at the first message: importing this calls nothing and reads no setting."""
+    return compose(os.environ, telemetry, clients)
 
 
 class MissingSettingError(LookupError):
@@ -35,30 +70,24 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def intake(
-    env: Mapping[str, str],
-    telemetry: Telemetry,
-    clients: Clients | None = None,
-    deadline: Deadline | None = None,
-) -> Intake:
+def compose(env: Mapping[str, str], telemetry: Telemetry, clients: Clients) -> Intake:
     """Everything over the table, queues and parameters that the environment names.
 
-    It calls nothing and builds no client: that is done at first use. A handler makes one and keeps it.
+    It calls nothing and builds no client: that is done at first use.
 
     Raises:
         MissingSettingError: the environment lacks a setting.
     """
-    clients = clients or Clients()
     clock = SystemClock()
     table = setting(env, Env.TABLE)
     ports = Ports(
         store=DynamoStore(Table(clients, table)),
-        fleet=Ec2Fleet(clients, clock.now, deadline),
+        fleet=Ec2Fleet(clients, clock.now),
         router=TargetGroupRouter(clients),
-        prober=FunctionProber(clients, deadline),
+        prober=FunctionProber(clients),
         loads=CloudWatchLoads(clients),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL), setting(env, Env.LEAVE_QUEUE_URL)),
-        notices=EventBridgeNotices(clients, deadline),
+        notices=EventBridgeNotices(clients),
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,
         clock=clock,

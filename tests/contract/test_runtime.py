@@ -1,4 +1,4 @@
-"""`aws.compose`: the controller over AWS, whole."""
+"""`aws.runtime`: the controller over AWS, whole."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from datetime import timedelta
+from importlib.metadata import packages_distributions
 
 import pytest
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import MissingSettingError, intake, new_id
 from spotrelay.aws.compose_survey import surveying
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.runtime import MissingSettingError, compose, new_id
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.telemetry import PowertoolsTelemetry
@@ -40,7 +41,7 @@ def test_a_missing_setting_is_named(missing: str) -> None:
     for value in emptied:
         env = {name: setting for name, setting in ENV.items() if name != missing} | value
         with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
-            intake(env, MemoryTelemetry())
+            compose(env, MemoryTelemetry(), Clients())
 
 
 @pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH, Env.TICK_QUEUE_URL])
@@ -75,7 +76,7 @@ def test_a_fleet_rises_and_survives_a_warning(
         for name in (Env.TICK_QUEUE_URL, Env.LEAVE_QUEUE_URL)
     }
     env: dict[str, str] = {**ENV, **queues}
-    control = intake(env, MemoryTelemetry(), aws).controller
+    control = compose(env, MemoryTelemetry(), aws).controller
     store = DynamoStore(table)
     for _ in range(3):
         control.tick("demo")
@@ -99,7 +100,7 @@ def test_imports_stay_light() -> None:
     heavy = ["pydantic", "aws_cdk", "aws_xray_sdk", "aws_lambda_powertools.utilities.idempotency", "moto"]
     heavy += ["spotrelay.placement.surveying", "spotrelay.aws.surveyor"]
     program = (
-        "import sys, spotrelay.aws.compose, spotrelay.aws.telemetry;"
+        "import sys, spotrelay.aws.runtime, spotrelay.aws.telemetry;"
         "from spotrelay.core.names import Metric;"
         "telemetry = spotrelay.aws.telemetry.PowertoolsTelemetry();"
         "telemetry.record('imported'); telemetry.count(Metric.CONFLICTS); telemetry.flush();"
@@ -113,7 +114,7 @@ def test_powertools_waits_for_the_first_line() -> None:
     """Functions are imported, count and write what they counted without it; the first record brings it."""
     program = (
         "import sys, lambdas.on_signal, lambdas.reconcile, lambdas.survey;"
-        "from lambdas.wiring import telemetry;"
+        "from spotrelay.aws.runtime import telemetry;"
         "from spotrelay.core.names import Metric;"
         "is_there = lambda: 'aws_lambda_powertools' in sys.modules;"
         "telemetry.count(Metric.CONFLICTS); telemetry.flush(); before = is_there();"
@@ -133,22 +134,55 @@ def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
     assert int(done.stdout) <= 10
 
 
-def test_a_warning_does_not_wait_for_what_ticks_need() -> None:
-    """The function of signals loads nothing that only ticks need, and the ticks' loads that before a tick."""
-    program = (
-        "import sys, lambdas.{function}, spotrelay.aws.compose;"
-        "print(*(name for name in {names} if name in sys.modules))"
+FAST_PATH = {
+    "lambdas": "on_signal",
+    "spotrelay": "",
+    "spotrelay.aws": (
+        "clients dead_letters errors fleet items loads notices pool_memory prober remedies router runtime"
+        " services store table telemetry ticker"
+    ),
+    "spotrelay.control": "controller intake performing reporting signals",
+    "spotrelay.core": (
+        "answers desired held incidents instances names pools ports replica rows slots spec timing"
+    ),
+    "spotrelay.events": "interruption rebalance state_change ticks",
+    "spotrelay.placement": "cooldowns launching plan",
+    "spotrelay.serving": (
+        "actions changes failures interruption observation projection replacement rollout rotation slots"
+        " standby"
+    ),
+}
+"""What a cold start of the function of signals loads of ours, by package. A warning waits for each of these:
+what is added here must be something that a warning needs. What ticks need, and what only some documents have,
+is imported where it is used."""
+
+OF_OTHERS = frozenset({"botocore", "certifi", "dateutil", "jmespath", "six", "urllib3"})
+"""The packages that it loads of others. Not boto3, which is a tenth more, nor Powertools, which is imported
+with the first line to log, after the launch. certifi is botocore's where it is installed: not on Lambda."""
+
+
+def test_a_warning_waits_for_what_it_needs() -> None:
+    """The function of signals loads these modules of ours and no others, and botocore with what it needs."""
+    loaded = loaded_by("import lambdas.on_signal")
+    ours = {name for name in loaded if name.split(".")[0] in ("lambdas", "spotrelay")}
+    expected = {f"{package}.{name}" for package, names in FAST_PATH.items() for name in names.split()}
+    assert ours == expected | FAST_PATH.keys()
+    installed = packages_distributions().keys() - {"lambdas", "spotrelay"}
+    assert {name for name in loaded if name in installed and not name.startswith("_")} == OF_OTHERS
+
+
+def test_ticks_load_theirs_before_the_first() -> None:
+    """A tick that a warning may wait behind imports nothing of what decides it."""
+    names = [f"spotrelay.control.{name}" for name in ("ticks", "gathering", "probing", "notifying")]
+    assert loaded_by("import lambdas.reconcile").issuperset([*names, "spotrelay.serving.reconcile"])
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program loads in an interpreter of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    of_ticks = ["ticks", "gathering", "probing", "notifying"]
-    names = [f"spotrelay.control.{name}" for name in of_ticks] + ["spotrelay.serving.reconcile"]
-    loaded = {
-        function: subprocess.run(
-            [sys.executable, "-c", program.format(function=function, names=names)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for function in ("on_signal", "reconcile")
-    }
-    assert loaded["on_signal"] == []
-    assert loaded["reconcile"] == names
+    return set(done.stdout.split())

@@ -47,7 +47,7 @@ class Tracer:
     """What came before each call of AWS."""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """See `sys.setprofile`."""
+        """Note the file and the function of each call, as `sys.setprofile` reports it."""
         if event == "call" and frame.f_code.co_name == "_make_api_call":
             operation = str(frame.f_locals.get("operation_name"))
             self.until.setdefault(operation, Steps(tuple(self.files), self.moves))

@@ -31,7 +31,6 @@ class SystemClock:
     """`ports.Clock`."""
 
     def now(self) -> datetime:
-        """See `ports.Clock.now`."""
         return datetime.now(UTC)
 
 

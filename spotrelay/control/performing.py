@@ -262,7 +262,7 @@ class Performer:
         ports: Mapping[str, int],
         won: Mapping[int, Replica],
     ) -> None:
-        """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
+        """Register what runs. What has a readiness probe, `probing` registers once it answers."""
         entering = Register if spec.readiness_probe else (Start, Register, ComeBack)
         coming = {a.replica.id: a.replica.instance_id for a in done if isinstance(a, entering)}
         # Whoever took one out, as its time had come, did so with its row: to put it in again cuts requests.

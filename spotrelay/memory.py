@@ -176,13 +176,13 @@ class MemoryStore:
     def note_told(self, service: str, told: Told) -> None:
         kept = self._of(service)
         if kept.told.revision != told.revision:
-            raise Conflict(f"{service}: somebody told of it since")
+            raise Conflict(f"{service}: what was told of it has changed since it was read")
         kept.told = replace(told, revision=told.revision + 1)
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
         kept = self._of(service)
         if kept.incidents.revision != incidents.revision:
-            raise Conflict(f"{service}: somebody told its alarms since")
+            raise Conflict(f"{service}: what its alarms were told has changed since it was read")
         kept.incidents = replace(incidents, revision=incidents.revision + 1)
 
     def commit(self, changes: Changes) -> None:

@@ -126,13 +126,13 @@ class DynamoStore:
     def note_told(self, service: str, told: Told) -> None:
         is_as_read = Attr("revision").eq(told.revision) if told.revision else ABSENT
         if not self._table.write(Put(items.told_key(service), items.told_item(told), is_as_read)):
-            raise Conflict(f"{service}: somebody told of it since")
+            raise Conflict(f"{service}: what was told of it has changed since it was read")
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
         is_as_read = Attr("revision").eq(incidents.revision) if incidents.revision else ABSENT
         item = items.incidents_item(incidents)
         if not self._table.write(Put(items.incidents_key(service), item, is_as_read)):
-            raise Conflict(f"{service}: somebody told its alarms since")
+            raise Conflict(f"{service}: what its alarms were told has changed since it was read")
 
     def commit(self, changes: Changes) -> None:
         writes = list(items.writes(changes))

@@ -20,7 +20,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 HOUR = timedelta(hours=1)
 
 FREE_IF_INTERRUPTED = HOUR
-"""See the module."""
+"""EC2 doesn't charge for a Spot instance that it interrupts within this time of its launch."""
 
 Changes = Mapping[CapacityPool, Sequence[tuple[datetime, float]]]
 """When each pool's Spot price changed, and to what: USD per hour, in order. The first counts before, too."""

@@ -1,15 +1,12 @@
-"""The names of code that docstrings, comments and pages mention, held against the code itself."""
+"""The names of code that docstrings, comments, messages and pages mention, held against the code itself."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,25 +15,22 @@ from .blocks import ROOT
 FOLDERS = ("lab", "lambdas", "scripts", "spotrelay", "stacks", "tests")
 """Where the repository's Python is."""
 
-WITHOUT_MEMBERS = frozenset({"Enum", "Exception", "NamedTuple", "Protocol", "StrEnum"})
-"""Bases that aren't ours and give a class nothing that anybody names."""
-
 DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")
 PRIVATE = re.compile(r"`(_[a-z]\w{2,})(?:\(\))?`")
 PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)}|docs|services)/[a-z0-9_/-]+(?:\.(?:md|py|toml|yaml))?)`")
 
+ENDINGS = frozenset(
+    {"csv", "env", "html", "js", "json", "lock", "md", "py", "sh", "svg", "toml", "txt", "xlarge", "yaml"}
+)
+"""Of files and instance types: `cdk.json` and `g5.xlarge` are no names of code."""
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a docstring, a comment or a page says, and where."""
+WITHOUT_MEMBERS = frozenset({"Enum", "Exception", "NamedTuple", "Protocol", "StrEnum"})
+"""Bases that aren't ours and give a class nothing that anybody names."""
 
-    file: Path
-    line: int
-    text: str
-
-    def at(self, offset: int) -> str:
-        """File and line of a place in the text."""
-        return f"{self.file.relative_to(ROOT)}:{self.line + self.text.count(chr(10), 0, offset)}"
+# What stands behind a backtick is a mention, and proves nothing.
+_ACCESS = re.compile(r"(?<![`\w])(?=(\w+)(?:\(\w*\))?\.(\w+))")
+_OWN = re.compile(r"(?<![`\w])(_[a-z]\w+)")
+_OF_SELF = re.compile(r"\bself\.(\w+)")
 
 
 @dataclass(slots=True)
@@ -52,47 +46,22 @@ class Code:
     bases: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     accesses: set[tuple[str, str]] = field(default_factory=set)
     """Each name and its attribute, as the code asks for it somewhere: a variable's, too."""
-    identifiers: dict[str, set[str]] = field(default_factory=dict)
-    """By module: every name in it."""
     foreign: set[str] = field(default_factory=set)
     """What is imported from elsewhere, and where from: of these names nothing is known."""
 
-    def add(self, module: str, tree: ast.Module) -> None:
+    def add(self, module: str, source: str) -> None:
         """Take in one module."""
+        tree = ast.parse(source)
         self.modules[module] = set(_defined(tree.body))
         self.by_last[module.split(".")[-1]].append(module)
-        own = self.identifiers[module] = set[str]()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                self.members[node.name] |= set(_defined(node.body)) | set(_of_self(node))
-                self.bases[node.name] |= {
-                    ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases
-                }
-            elif isinstance(node, ast.Attribute):
-                own.add(node.attr)
-                value = node.value
-                before = value.func if isinstance(value, ast.Call) else value
-                name = getattr(before, "id", None) or getattr(before, "attr", None)
-                if name:
-                    self.accesses.add((name, node.attr))
-            elif isinstance(node, ast.Name):
-                own.add(node.id)
-            elif isinstance(node, ast.arg | ast.keyword):
-                own.add(node.arg or "")
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                own.add(node.name)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                own |= self._imported(node)
-
-    def _imported(self, node: ast.Import | ast.ImportFrom) -> set[str]:
-        names = set()
-        for alias in node.names:
-            full = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
-            is_ours = (isinstance(node, ast.ImportFrom) and node.level) or full.split(".")[0] in FOLDERS
-            names.add(full.split(".")[-1])
-            if not is_ours:
-                self.foreign |= {full.split(".")[0], full.split(".")[-1]}
-        return names
+        self.accesses |= set(_ACCESS.findall(source))
+        lines = source.splitlines()
+        for node in _classes(tree.body):
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            self.members[node.name] |= {*_defined(node.body), *_OF_SELF.findall(text)}
+            self.bases[node.name] |= {ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases}
+        for statement in tree.body:
+            self.foreign |= set(_foreign(statement))
 
     def has(self, name: str) -> bool:
         """Whether the dotted name leads somewhere."""
@@ -126,73 +95,53 @@ def code(files: Iterable[Path]) -> Code:
     """The names of these files."""
     known = Code()
     for file in files:
-        known.add(module_of(file), _tree(file))
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        known.add(module, file.read_text(encoding="utf-8"))
     return known
 
 
-def module_of(file: Path) -> str:
-    """As it is imported."""
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-def said_in(file: Path) -> Iterator[Said]:
-    """Its docstrings, of attributes too, and its comments."""
-    for node in ast.walk(_tree(file)):
-        text = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            yield Said(file, text.lineno, text.value)
-    with tokenize.open(file) as source:
-        for token in tokenize.generate_tokens(io.StringIO(source.read()).readline):
-            if token.type == tokenize.COMMENT:
-                yield Said(file, token.start[0], token.string)
-
-
-def stale(said: Said, known: Code, own: Set[str], fields: frozenset[str]) -> Iterator[str]:
-    """Each name that leads nowhere, with its place.
-
-    `own` are the identifiers of the file itself: a private name alone is one of them. `fields` are those of a
-    service file.
-    """
-    for found in DOTTED.finditer(said.text):
-        name = found[1]
-        first, last = name.split(".")[0], name.split(".")[-1]
-        if first not in known.foreign and last not in ENDINGS and name not in fields and not known.has(name):
-            yield f"{said.at(found.start())}: `{name}`"
-    for found in PRIVATE.finditer(said.text):
-        if found[1] not in own:
-            yield f"{said.at(found.start())}: `{found[1]}`"
-    yield from stale_paths(said)
-
-
-def stale_on_page(said: Said, known: Code, fields: frozenset[str]) -> Iterator[str]:
-    """The same of a page, where only a name that begins as ours do is taken for one."""
-    for found in DOTTED.finditer(said.text):
+def stale(text: str, known: Code, fields: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Each name that leads nowhere in a module, with its line; `fields` are those of a service file."""
+    own = set(_OWN.findall(text))
+    for found in DOTTED.finditer(text):
         first, last = found[1].split(".")[0], found[1].split(".")[-1]
+        is_other = first in known.foreign or last in ENDINGS or found[1] in fields
+        if not is_other and not known.has(found[1]):
+            yield _line(text, found), found[1]
+    for found in PRIVATE.finditer(text):
+        if found[1] not in own:
+            yield _line(text, found), found[1]
+    yield from _stale_paths(text)
+
+
+def stale_on_page(text: str, known: Code, fields: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """The same of a page, where only a name that begins as ours do is taken for one."""
+    for found in DOTTED.finditer(text):
+        parts = found[1].split(".")
         # `spotrelay.surge` is a field of a service file.
-        is_ours = first in known.members or ".".join(found[1].split(".")[:2]) in known.modules
-        if is_ours and last not in ENDINGS and found[1] not in fields and not known.has(found[1]):
-            yield f"{said.at(found.start())}: `{found[1]}`"
-    yield from stale_paths(said)
+        is_ours = parts[0] in known.members or ".".join(parts[:2]) in known.modules
+        if is_ours and parts[-1] not in ENDINGS and found[1] not in fields and not known.has(found[1]):
+            yield _line(text, found), found[1]
+    yield from _stale_paths(text)
 
 
-def stale_paths(said: Said) -> Iterator[str]:
-    """Each path of the repository that isn't there."""
-    for found in PATH.finditer(said.text):
+def _stale_paths(text: str) -> Iterator[tuple[int, str]]:
+    for found in PATH.finditer(text):
         path = ROOT / found[1]
         if not path.exists() and not path.with_suffix(".py").exists():
-            yield f"{said.at(found.start())}: `{found[1]}`"
+            yield _line(text, found), found[1]
 
 
-ENDINGS = frozenset(
-    {"csv", "env", "html", "js", "json", "lock", "md", "py", "sh", "svg", "toml", "txt", "xlarge", "yaml"}
-)
-"""Of files and instance types: `cdk.json` and `g5.xlarge` are no names of code."""
+def _line(text: str, found: re.Match[str]) -> int:
+    return text.count("\n", 0, found.start()) + 1
 
 
-@cache
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def _classes(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node
+            yield from _classes(node.body)
 
 
 def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -208,7 +157,10 @@ def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
             yield from _defined(node.body)
 
 
-def _of_self(node: ast.ClassDef) -> Iterator[str]:
-    for one in ast.walk(node):
-        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self":
-            yield one.attr
+def _foreign(node: ast.stmt) -> Iterator[str]:
+    if not isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.ImportFrom) and node.level):
+        return
+    for alias in node.names:
+        full = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
+        if full.split(".")[0] not in FOLDERS:
+            yield from (full.split(".")[0], full.split(".")[-1])

@@ -44,13 +44,16 @@ NAVIGATION = {
         "architecture",
         "placement",
         "reliability",
+        "rules",
+        "fail-static",
+        "found-by-simulation",
         "security",
         "aws-contract",
         "performance",
         "replay",
         "examples-checked",
     ],
-    "Decide": ["comparison", "decisions/index"],
+    "Decide": ["comparison", "decisions/index", "decisions/details"],
 }
 """The pages, in the order of the site's navigation. One that isn't there yet is left out; one that is there
 and isn't named here fails the build."""

@@ -91,11 +91,9 @@ class MemoryStore:
         self._surveys: dict[str, Survey] = {}
 
     def services(self) -> Sequence[str]:
-        """See `ports.Store.services`."""
         return sorted(self._known)
 
     def forget(self, service: str) -> None:
-        """See `ports.Store.forget`."""
         self._known.discard(service)
         self._of(service).requests.clear()
         self._of(service).rollback = None
@@ -105,13 +103,11 @@ class MemoryStore:
         self._of(service).ongoing = None
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """See `ports.Store.locate`."""
         found = {i: self._located[i] for i in instance_ids if i in self._located}
         others = [slot for i in found for slot in self._slots.get(i, ()) if slot in self._located]
         return found | {slot: self._located[slot] for slot in others}
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """See `ports.Store.read`."""
         kept = self._of(service)
         replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
         return Rows(
@@ -126,7 +122,6 @@ class MemoryStore:
         )
 
     def load(self, service: str) -> Rows:
-        """See `ports.Store.load`."""
         kept = self._of(service)
         replicas = dict(sorted(kept.replicas.items()))
         return Rows(
@@ -151,69 +146,56 @@ class MemoryStore:
         )
 
     def document(self, service: str) -> ServiceSpec | None:
-        """See `ports.Store.document`."""
         return self.load(service).last_document
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
-        """See `ports.Store.keep_document`."""
         kept = self._of(spec.service)
         kept.document = spec
         if earlier is not None:
             kept.earlier = dict(earlier)
 
     def note_claim(self, service: str, *, is_ours: bool) -> None:
-        """See `ports.Store.note_claim`."""
         self._of(service).is_claimed = is_ours
 
     def note_held(self, service: str, held: Held) -> None:
-        """See `ports.Store.note_held`."""
         self._of(service).held = held
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
-        """See `ports.Store.note_ongoing`."""
         self._of(service).ongoing = total
 
     def note_removal(self, service: str, removal: Removal) -> None:
-        """See `ports.Store.note_removal`."""
         self._of(service).removal = removal
 
     def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
-        """See `ports.Store.note_request`."""
         requests = self._of(service).requests
         requests.pop(source, None)
         if request is not None:
             requests[source] = request
 
     def note_rollback(self, service: str, rollback: Rollback | None) -> None:
-        """See `ports.Store.note_rollback`."""
         self._of(service).rollback = rollback
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `ports.Store.history`."""
         ended = self._of(service).history
         return [ended[i] for i in sorted(ended, reverse=True)[:limit]]
 
     def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
-        """See `ports.Store.ended`."""
         ended = self._of(service).history
         return [ended[i] for i in sorted(replica_ids) if i in ended]
 
     def note_told(self, service: str, told: Told) -> None:
-        """See `ports.Store.note_told`."""
         kept = self._of(service)
         if kept.told.revision != told.revision:
-            raise Conflict(f"{service}: somebody told of it since")
+            raise Conflict(f"{service}: what was told of it has changed since it was read")
         kept.told = replace(told, revision=told.revision + 1)
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
-        """See `ports.Store.note_incidents`."""
         kept = self._of(service)
         if kept.incidents.revision != incidents.revision:
-            raise Conflict(f"{service}: somebody told its alarms since")
+            raise Conflict(f"{service}: what its alarms were told has changed since it was read")
         kept.incidents = replace(incidents, revision=incidents.revision + 1)
 
     def commit(self, changes: Changes) -> None:
-        """See `ports.Store.commit`."""
         kept = self._of(changes.service)
         self._check(kept, changes)
         if changes.highest_id:
@@ -242,30 +224,25 @@ class MemoryStore:
             kept.window = changes.window[1]
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
         for cooldown in cooldowns:
             known = self._cooldowns.get(cooldown.scope)
             if known is None or known.until < cooldown.until:
                 self._cooldowns[cooldown.scope] = cooldown
 
     def forgive(self, scopes: Collection[Scope]) -> None:
-        """See `ports.Store.forgive`."""
         for scope in scopes:
             self._cooldowns.pop(scope, None)
 
     def note_survey(self, survey: Survey) -> None:
-        """See `ports.Store.note_survey`."""
         self._surveys[survey.service] = survey
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `ports.Store.recall`."""
         cooldowns = (
             c for c in self._cooldowns.values() if c.scope.region == region and c.remembered_until > now
         )
         return PoolMemory(tuple(sorted(cooldowns, key=lambda c: str(c.scope))), self._surveys.get(service))
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
-        """See `ports.Store.acquire`."""
         kept = self._of(service)
         if kept.lease and kept.lease[0] != holder and kept.lease[1] > now:
             return False
@@ -273,13 +250,11 @@ class MemoryStore:
         return True
 
     def release(self, service: str, holder: str) -> None:
-        """See `ports.Store.release`."""
         kept = self._of(service)
         if kept.lease and kept.lease[0] == holder:
             kept.lease = None
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
-        """See `ports.Store.claim_tick`."""
         kept = self._of(service)
         if kept.next_tick and now < kept.next_tick <= due and kept.next_tick != serving:
             return False
@@ -346,7 +321,6 @@ class MemoryFleet:
         self._numbers = count(1)
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """See `ports.Fleet.launch`."""
         if request.launch_id in self._answers:
             return self._answers[request.launch_id]
         self.launches.append(request)
@@ -369,15 +343,12 @@ class MemoryFleet:
         return self._answers[request.launch_id]
 
     def observe(self, service: str) -> Sequence[Instance]:
-        """See `ports.Fleet.observe`."""
         return [i for i in self.instances.values() if self.services[i.id] == service]
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        """See `ports.Fleet.look_up`."""
         return [self.instances[i] for i in sorted(set(instance_ids)) if i in self.instances]
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
-        """See `ports.Fleet.warned`."""
         asked = (self.instances[i] for i in instance_ids if i in self.instances)
         alive = (i for i in asked if i.state.is_alive)
         spared = {i.id for i in alive if i.offering.purchase_option is PurchaseOption.SPOT}
@@ -385,7 +356,7 @@ class MemoryFleet:
         return {i: self.interrupted.get(i) for i in said}
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
-        """See `ports.Fleet.start`. An instance takes the room that its offering has."""
+        """An instance takes the room that its offering has."""
         refused = {}
         asked = list(dict.fromkeys(instance_ids))
         if any(self._refusal_to_start(self.instances.get(id_)) for id_ in asked):
@@ -415,7 +386,6 @@ class MemoryFleet:
         return None
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.stop`."""
         refused = {i: self.kept_running[i] for i in instance_ids if i in self.kept_running}
         known = [i for i in dict.fromkeys(instance_ids) if i in self.instances.keys() - refused]
         alive = [i for i in known if self.instances[i].state.is_alive]
@@ -426,7 +396,6 @@ class MemoryFleet:
         return refused
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.terminate`."""
         refused = {i: self.protected[i] for i in instance_ids if i in self.protected}
         self.enter(
             InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances.keys() - refused]
@@ -477,7 +446,6 @@ class MemoryRouter:
     def register(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> frozenset[str]:
-        """See `ports.Router.register`."""
         self.calls.append(("register", tuple(instance_ids)))
         running = {
             i
@@ -495,7 +463,6 @@ class MemoryRouter:
     def deregister(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> None:
-        """See `ports.Router.deregister`."""
         self.calls.append(("deregister", tuple(instance_ids)))
         targets = self._of(spec)
         for instance_id in targets.keys() & set(instance_ids):
@@ -505,11 +472,9 @@ class MemoryRouter:
                 targets[instance_id] = TargetState.DRAINING
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
-        """See `ports.Router.ports`."""
         return {i: self.registered.get(i, spec.port) for i in self._of(spec)}
 
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
-        """See `ports.Router.health`."""
         return dict(self._of(spec))
 
     def pass_checks(self) -> None:
@@ -543,7 +508,6 @@ class MemoryProber:
         """By instance, those in progress or waiting; who isn't silent and isn't here has none."""
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
-        """See `ports.Prober.ask`."""
         refusing = self.refusing & addresses.keys()
         silent = {i for i in self.silent if i in serving and i in self.work} if spec.busy else set()
         return Answers(
@@ -559,7 +523,6 @@ class MemoryProber:
         target: OngoingTarget,  # noqa: ARG002
         addresses: Mapping[str, tuple[str, int]],
     ) -> Ongoing:
-        """See `ports.Prober.ongoing`."""
         told = {id_: self.requests.get(id_, 0.0) for id_ in addresses if id_ not in self.silent}
         return Ongoing(told, dict.fromkeys(addresses.keys() - told.keys(), "it doesn't answer in time"))
 
@@ -571,7 +534,6 @@ class MemoryLoads:
         self.loads: dict[str, Load] = {}
 
     def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
-        """See `ports.Loads.observe`."""
         return self.loads.get(spec.service, Load())
 
 
@@ -585,19 +547,15 @@ class MemoryTicker:
         self.announced: list[tuple[str, Mapping[str, str]]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`."""
         self.scheduled.append((service, due, delay_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_leave`."""
         self.leaves.append((service, delay_s))
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_override`."""
         self.overrides.append((service, override, delay_s))
 
     def announce(self, service: str, announced: Mapping[str, str]) -> None:
-        """See `ports.Announcer.announce`."""
         self.announced.append((service, announced))
 
 
@@ -608,7 +566,6 @@ class MemoryDeadLetters:
         self.letters: list[tuple[str, str, str]] = []
 
     def set_aside(self, body: str, why: str, source: str) -> None:
-        """See `ports.DeadLetters.set_aside`."""
         self.letters.append((body, why, source))
 
 
@@ -621,7 +578,6 @@ class MemoryNotices:
         """By notice ID, what isn't taken, and why."""
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
-        """See `ports.Notices.publish`."""
         self.told += [notice for notice in notices if notice.id not in self.refused]
         return {notice.id: self.refused[notice.id] for notice in notices if notice.id in self.refused}
 
@@ -633,11 +589,9 @@ class MemoryServices:
         self.specs = {spec.service: spec for spec in specs}
 
     def names(self) -> Sequence[str]:
-        """See `ports.Services.names`."""
         return sorted(self.specs)
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:  # noqa: ARG002
-        """See `ports.Services.get`."""
         return self.specs.get(service)
 
 
@@ -657,21 +611,17 @@ class MemoryTelemetry:
         self.records: list[tuple[str, Mapping[str, object]]] = []
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
-        """See `ports.Telemetry.count`."""
         self.services[metric].add(service)
         self.counts[metric] += int(value)
         self.values[metric].append(value)
 
     def send_all(self, service: str) -> None:
-        """See `ports.Telemetry.send_all`."""
         self.sent.add(service)
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
-        """See `ports.Telemetry.tell`."""
         self.told.append((at, service, alarm, lasts))
 
     def record(self, event: str, **facts: object) -> None:
-        """See `ports.Telemetry.record`."""
         self.records.append((event, facts))
 
 

@@ -26,7 +26,7 @@ class Files:
 
     asset: s3_assets.Asset
     sha256: str
-    """See `bundle.write`. The asset's own hash is the CDK's, which hashes this one once more."""
+    """Of the archive. The asset's own hash is the CDK's, which hashes this one once more."""
 
     @property
     def archive(self) -> bundle.Archive:

@@ -479,7 +479,7 @@ def _encrypting(place: Place) -> tuple[Grant, ...]:
             via_ec2,
         ),
         Grant(
-            "let the instance use its disk, and nobody else anything",
+            "let the instance use its disk, and grant nothing else",
             ("kms:CreateGrant",),
             key,
             {**via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}},

@@ -168,14 +168,14 @@ class WeighedTable(Table):
         self._calls = calls
 
     def get(self, key: Key) -> Values:
-        """See `Table`."""
+        """A read of one item, counted by its size."""
         item = super().get(key)
         self._calls["dynamodb"] += 1
         self._usage.reads += _read_units(_size(item))
         return item
 
     def get_many(self, keys: Collection[Key]) -> dict[Key, Values]:
-        """See `Table`."""
+        """Reads, counted by the size of each item."""
         found = super().get_many(keys)
         self._calls["dynamodb"] += 1
         self._usage.reads += sum(_read_units(_size(found.get(key, {}))) for key in set(keys))
@@ -184,14 +184,14 @@ class WeighedTable(Table):
     def query(
         self, partition: str, *, start: str = "", newest_first: bool = False, limit: int | None = None
     ) -> list[tuple[Key, Values]]:
-        """See `Table`."""
+        """One read, counted by the size of all items together."""
         found = super().query(partition, start=start, newest_first=newest_first, limit=limit)
         self._calls["dynamodb"] += 1
         self._usage.reads += _read_units(sum(_size(item) for _, item in found))
         return found
 
     def write(self, write: Write) -> bool:
-        """See `Table`."""
+        """A write, counted by the item's size."""
         self._calls["dynamodb"] += 1
         before = super().get(write.key)
         is_written = super().write(write)
@@ -199,7 +199,7 @@ class WeighedTable(Table):
         return is_written
 
     def transact(self, writes: Sequence[Write]) -> None:
-        """See `Table`. Each write of a transaction is billed twice."""
+        """Each write of a transaction is billed twice."""
         self._calls["dynamodb"] += 1
         before = {write.key: super(WeighedTable, self).get(write.key) for write in writes}
         super().transact(writes)
@@ -247,16 +247,16 @@ class Queue:
     waiting: list[tuple[datetime, str, datetime | None]] = field(default_factory=list)
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`."""
+        """A message, counted."""
         self.usage.sqs += 1
         self.waiting.append((self.clock.now() + seconds(delay_s), service, due))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_leave`: as a tick, which calls more."""
+        """Counted as a tick, which calls more."""
         self.schedule(service, None, delay_s)
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_override`: nobody has to say anything there."""
+        """Nothing is held back in these situations, so nobody overrides."""
         raise AssertionError(f"{service} is overridden in {delay_s} s: {override}")
 
 
@@ -432,15 +432,15 @@ class _Found:
     survey_: Survey
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:  # noqa: ARG002
-        """See `ports.Surveyor`."""
+        """What it was told to find."""
         return self.survey_
 
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:  # noqa: ARG002
-        """See `ports.Surveyor`."""
+        """One image for all versions."""
         return {version: Image("ami-0123456789abcdef0", self.survey_.at) for version in versions}
 
     def announced(self) -> Mapping[str, str]:
-        """See `ports.Surveyor`."""
+        """Nothing."""
         return {}
 
 
@@ -456,11 +456,11 @@ class _SpotPrices:
         types: Collection[str],  # noqa: ARG002
         start: datetime,  # noqa: ARG002
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
-        """See `accounting.ports.InstancePrices`."""
+        """The changes that were given."""
         return self.changes
 
     def on_demand(self, region: str, instance_type: str) -> float | None:
-        """See `accounting.ports.InstancePrices`: the survey knows all types."""
+        """Not asked for: the survey knows all types."""
         raise AssertionError(f"nobody need ask for {instance_type} in {region}")
 
 

@@ -68,7 +68,7 @@ class Traffic:
         EndTime: datetime,  # noqa: N803
         **_: object,
     ) -> dict[str, Any]:
-        """See boto3's."""
+        """Answer as CloudWatch does, and charge for each metric."""
         self._charge(len(MetricDataQueries))
         minutes = [*_minutes(StartTime, EndTime - SHOWN_AFTER)]
         results = []
@@ -97,6 +97,6 @@ class ChargedProber(MemoryProber):
     def ongoing(
         self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
     ) -> Ongoing:
-        """See `ports.Prober.ongoing`."""
+        """Charge for the invocation."""
         self._charge()
         return super().ongoing(service, target, addresses)

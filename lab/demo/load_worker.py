@@ -32,7 +32,7 @@ _KEPT_FAILURES = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """See `lab.demo.load.Load`."""
+    """What one process of `lab.demo.load.Load` is to send, and where to."""
 
     url: str
     hosts: Sequence[str]

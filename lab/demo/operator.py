@@ -28,7 +28,7 @@ class LocalSession(boto3.Session):
         self._endpoint = endpoint
 
     def client(self, *args: Any, **kwargs: Any) -> Any:
-        """See `boto3.Session.client`."""
+        """A boto3 client of this operator's account."""
         return super().client(*args, **{"endpoint_url": self._endpoint, **kwargs})
 
 

@@ -145,7 +145,7 @@ def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]
 def replica_row(replica: Replica) -> dict[str, Any]:
     """One replica, history and all. When it was warned is in `Interruption`, by the local cloud's clock.
 
-    Its row has the event's time, which a shortened warning makes earlier: see `Cloud.warn`.
+    Its row has the event's time, which a shortened warning makes earlier: see `LocalCloud.warn`.
     """
     offering = replica.offering
     return {

@@ -282,7 +282,7 @@ class Stage:
         )
 
     def _until(self, is_so: Callable[[Snapshot], bool], what: str, within_s: float) -> Snapshot:
-        """See `Watch.until`; says meanwhile what becomes of the losses, each thing once."""
+        """As `Watch.until`; meanwhile it reports what becomes of each loss, once."""
 
         def is_so_and_told(seen: Snapshot) -> bool:
             self._tell(seen)

@@ -189,7 +189,7 @@ def _victim_and_survivors(replicas: Sequence[Replica]) -> tuple[Replica, list[Re
 
 @contextmanager
 def _two_in_one_pool(stage: Stage, stays: Sequence[Replica]) -> Iterator[None]:
-    """See to it that, with the replacement that is launched meanwhile, just two replicas share a pool.
+    """Make sure that, with the replacement that is launched meanwhile, just two replicas share a pool.
 
     Story (b) needs that: a pool that takes two replicas with it, and a third elsewhere that goes on serving.
     """

@@ -155,7 +155,7 @@ def modify_instance_attribute(context: Context) -> Result:
 
 
 def describe_instance_attribute(context: Context) -> Result:
-    """See `modify_instance_attribute`."""
+    """Whether the instance is protected from termination; no other attribute is known."""
     (instance,) = _by_ids(context, [context.params["InstanceId"]])
     context.require("ec2:DescribeInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
     if context.params["Attribute"] != _PROTECTION:

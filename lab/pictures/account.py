@@ -14,7 +14,7 @@ from lab.pictures.insights import Event
 
 
 class CloudAccount:
-    """See `lab.pictures.board.Account`. The local cloud answers no queries of logs: lines are read."""
+    """`lab.pictures.board.Account`, by the local cloud, which answers no queries of logs: lines are read."""
 
     def __init__(self, session: boto3.Session) -> None:
         self._session = session
@@ -22,7 +22,7 @@ class CloudAccount:
         self._read = cache(self._lines)
 
     def alarm_state(self, arn: str) -> tuple[str, str]:
-        """See `lab.pictures.board.Account`."""
+        """As CloudWatch has it."""
         name = arn.partition(":alarm:")[2]
         answer = self._cloudwatch.describe_alarms(
             AlarmNames=[name], AlarmTypes=["MetricAlarm", "CompositeAlarm"]
@@ -31,7 +31,7 @@ class CloudAccount:
         return name, str(found[0]["StateValue"])
 
     def custom(self, endpoint: str, params: Mapping[str, Any], start: datetime, end: datetime) -> str:
-        """See `lab.pictures.board.Account`."""
+        """What the widget's function answers."""
         shown = {"start": int(start.timestamp() * 1000), "end": int(end.timestamp() * 1000)}
         asked = {**params, "widgetContext": {"timeRange": shown}}
         answer = self._session.client("lambda").invoke(
@@ -40,7 +40,7 @@ class CloudAccount:
         return str(json.loads(answer["Payload"].read()))
 
     def events(self, groups: Sequence[str], start: datetime, end: datetime) -> Sequence[Event]:
-        """See `lab.pictures.board.Account`."""
+        """Read from the log groups."""
         return [event for group in groups for event in self._read(group, start, end)]
 
     def _lines(self, group: str, start: datetime, end: datetime) -> Sequence[Event]:

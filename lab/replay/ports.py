@@ -74,7 +74,6 @@ class Time:
         self._advance = advance
 
     def now(self) -> datetime:
-        """See `ports.Clock.now`."""
         return moment(self._cloud.now)
 
     def spend(self, duration_s: float) -> None:
@@ -138,7 +137,7 @@ class ReplayFleet:
         self._ended: deque[Machine] = deque()
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """See `ports.Fleet.launch`. No request is repeated where none gets lost."""
+        """No request is repeated where none gets lost."""
         self._time.spend(CREATE_FLEET_S)
         option, real = request.purchase_option, self._zones.real
         asked = [real[pool] for pool in request.pools if pool in real]
@@ -163,7 +162,6 @@ class ReplayFleet:
         return LaunchResult(tuple(self._begin(machine, request) for machine in machines), tuple(refusals))
 
     def observe(self, service: str) -> Sequence[Instance]:  # noqa: ARG002 - there is one service
-        """See `ports.Fleet.observe`."""
         self._time.spend(CALL_S)
         now = self._cloud.now
         while self._ended and self._ended[0].ended_at + SHUTTING_DOWN_S + SHOWN_S <= now:
@@ -171,11 +169,10 @@ class ReplayFleet:
         return [seen.described(now) for seen in self._seen.values()]
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        """See `ports.Fleet.look_up`."""
         return [seen for seen in self.observe("") if seen.id in instance_ids]
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
-        """See `ports.Fleet.warned`. An answer is as new as it can be."""
+        """An answer is as new as it can be."""
         if not instance_ids:
             return {}
         self._time.spend(CALL_S)
@@ -183,7 +180,6 @@ class ReplayFleet:
         return {m.id: moment(m.warned_at) if m.is_warned else None for m in known}
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
-        """See `ports.Fleet.start`."""
         self._time.spend(CALL_S)
         refused = {}
         for instance_id in instance_ids:
@@ -205,7 +201,7 @@ class ReplayFleet:
         return refused
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.stop`. None is refused."""
+        """None is refused."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
             machine = self._cloud.machine(instance_id)
@@ -234,7 +230,7 @@ class ReplayFleet:
         return machine.launched_at + (settings.standby_start_s if is_resumed else settings.cold_start_s)
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.terminate`. None is refused."""
+        """None is refused."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
             seen = self._seen.get(instance_id)
@@ -303,7 +299,6 @@ class ReplayRouter:
         instance_ids: Collection[str],
         ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
     ) -> frozenset[str]:
-        """See `ports.Router.register`."""
         self._time.spend(CALL_S)
         refused = set()
         for instance_id in instance_ids:
@@ -326,7 +321,6 @@ class ReplayRouter:
         instance_ids: Collection[str],
         ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
     ) -> None:
-        """See `ports.Router.deregister`."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
             target = self._targets.get(instance_id)
@@ -335,11 +329,9 @@ class ReplayRouter:
                 self._cloud.drain(target.machine)
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
-        """See `ports.Router.ports`."""
         return dict.fromkeys(self._targets, spec.port)
 
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
-        """See `ports.Router.health`."""
         self._time.spend(CALL_S)
         now = self._cloud.now
         gone = [id_ for id_, target in self._targets.items() if target.gone_at <= now]
@@ -363,11 +355,9 @@ class ReplayServices:
         self._spec = spec
 
     def names(self) -> Sequence[str]:
-        """See `ports.Services.names`."""
         return [self._spec.service]
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:  # noqa: ARG002
-        """See `ports.Services.get`."""
         return self._spec if service == self._spec.service else None
 
 
@@ -384,7 +374,7 @@ class ReplayProber:
         addresses: Mapping[str, str],
         serving: Collection[str] = (),  # noqa: ARG002
     ) -> Answers:
-        """See `ports.Prober.ask`. What still loads refuses at once: nobody listens there yet."""
+        """What still loads refuses at once: no server listens there yet."""
         self._time.spend(CALL_S)
         answering = frozenset(i for i in addresses if self._fleet.answers(i))
         return Answers(answering, frozenset(addresses.keys() - answering))
@@ -395,7 +385,7 @@ class ReplayProber:
         target: OngoingTarget,  # noqa: ARG002
         addresses: Mapping[str, tuple[str, int]],
     ) -> Ongoing:
-        """See `ports.Prober.ongoing`. A replay's load is requests a second."""
+        """Nothing: a replay's load is requests a second."""
         return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
 
 
@@ -406,15 +396,13 @@ class ReplayTicker:
         self._send = send
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`. SQS delays by whole seconds."""
+        """SQS delays by whole seconds."""
         self._send(Tick(service, due).to_json(), math.ceil(delay_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_leave`."""
         self._send(Tick(service, kind=TickKind.LEAVE).to_json(), math.ceil(delay_s))
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_override`."""
         self._send(Tick(service, kind=TickKind.OVERRIDE, override=override).to_json(), math.ceil(delay_s))
 
 
@@ -427,17 +415,15 @@ class ReplayTelemetry:
     standbys: list[StandbysFound] = field(default_factory=list)
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
-        """See `ports.Telemetry.count`."""
         self.counts[metric] += int(value)
 
     def send_all(self, service: str) -> None:
-        """See `ports.Telemetry.send_all`. Nobody looks at metrics."""
+        """Nothing: no alarm looks at metrics."""
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
-        """See `ports.Telemetry.tell`. A replay has no alarms."""
+        """Nothing: a replay has no alarms."""
 
     def record(self, event: str, **facts: object) -> None:
-        """See `ports.Telemetry.record`."""
         if event in _FAILURES:
             raise ReplayError(f"{event}: {facts}")
         if event == "standbys":
@@ -453,7 +439,6 @@ class ReplayNotices:
     """`ports.Notices`: nobody listens."""
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:  # noqa: ARG002
-        """See `ports.Notices.publish`."""
         return {}
 
 
@@ -461,7 +446,6 @@ class ReplayDeadLetters:
     """`ports.DeadLetters`: there are none."""
 
     def set_aside(self, body: str, why: str, source: str) -> None:
-        """See `ports.DeadLetters.set_aside`."""
         raise ReplayError(f"{source}: {why}: {body}")
 
 

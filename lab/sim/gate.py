@@ -220,7 +220,6 @@ class SimClock:
         self._scheduler = scheduler
 
     def now(self) -> datetime:
-        """See `ports.Clock.now`."""
         task = self._scheduler.task
         skew_s = task.skew_s if isinstance(task, Invocation) else 0.0
         return at(self._scheduler.now + skew_s)

@@ -100,8 +100,6 @@ class SimLoads:
     """By service: what was answered, and when."""
 
     def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
-        """See `ports.Loads.observe`."""
-
         def answer() -> Load:
             load = self.seen(self.scheduler.now)
             if load.requests_per_s == 0 and not needed.silence:

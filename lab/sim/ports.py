@@ -49,7 +49,6 @@ class SimFleet:
     cloud: SimCloud
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """See `ports.Fleet.launch`."""
         invocation, launch_checker = self.gate.invocation, self.checker.launch_checker
         launch_checker.before_launch(invocation, request)
 
@@ -66,7 +65,6 @@ class SimFleet:
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
-        """See `ports.Fleet.observe`."""
         invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
 
         def instances_as_of(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
@@ -91,7 +89,6 @@ class SimFleet:
         )
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        """See `ports.Fleet.look_up`."""
         invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
 
         def named() -> Sequence[Instance]:
@@ -112,7 +109,6 @@ class SimFleet:
         return self.gate(Call.LOOK_UP, sorted(instance_ids), named)
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
-        """See `ports.Fleet.warned`."""
         invocation = self.gate.invocation
 
         def said_as_of(lag_s: float = 0.0) -> Mapping[str, datetime | None]:
@@ -132,7 +128,6 @@ class SimFleet:
         )
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.terminate`."""
         invocation = self.gate.invocation
         self.checker.standby_checker.before_terminate(instance_ids)
 
@@ -158,7 +153,6 @@ class SimFleet:
         return self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
-        """See `ports.Fleet.start`."""
         ids = sorted(instance_ids)  # a set's order differs from process to process
         self.checker.standby_checker.before_start(self.gate.invocation, ids)
 
@@ -176,7 +170,6 @@ class SimFleet:
         return refused
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.stop`."""
         ids = list(instance_ids)
         self.checker.standby_checker.before_stop(self.gate.invocation, ids)
 
@@ -206,7 +199,6 @@ class SimRouter:
     def register(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> frozenset[str]:
-        """See `ports.Router.register`."""
         invocation = self.gate.invocation
         self.checker.standby_checker.before_register(instance_ids)
 
@@ -225,7 +217,6 @@ class SimRouter:
     def deregister(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> None:
-        """See `ports.Router.deregister`."""
         invocation = self.gate.invocation
         # A call takes a while: what comes back meanwhile is taken out for all that.
         rows = self.memory.load(spec.service).replicas.values()
@@ -243,13 +234,11 @@ class SimRouter:
         self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
-        """See `ports.Router.ports`."""
         group = self.cloud.groups.get(spec.service, {})
         known = {i: target.port for i, target in group.items() if target.port is not None}
         return self.gate(Call.HEALTH, None, lambda: known, stale=lambda: known)
 
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
-        """See `ports.Router.health`."""
         invocation = self.gate.invocation
 
         def seen(lag_s: float = 0.0) -> Mapping[str, TargetState]:
@@ -270,7 +259,6 @@ class SimProber:
     """Whether instances tell of servers that never start."""
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
-        """See `ports.Prober.ask`."""
         invocation = self.gate.invocation
 
         def answers(step: int = 1) -> Answers:
@@ -295,7 +283,7 @@ class SimProber:
         target: OngoingTarget,  # noqa: ARG002
         addresses: Mapping[str, tuple[str, int]],
     ) -> Ongoing:
-        """See `ports.Prober.ongoing`. No run's load is counted by the replicas."""
+        """Never asked for: no run's load is counted by the replicas."""
         return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
 
 
@@ -311,7 +299,6 @@ class SimTicker:
     """How much later than requested messages become visible."""
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
         invocation = self.gate.invocation
         invocation.scheduled_ticks.append(due)
@@ -320,7 +307,6 @@ class SimTicker:
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_leave`."""
         body = Tick(service, kind=TickKind.LEAVE).to_json()
 
         def effect() -> None:
@@ -330,7 +316,6 @@ class SimTicker:
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_override`."""
         body = Tick(service, kind=TickKind.OVERRIDE, override=override).to_json()
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
@@ -343,7 +328,6 @@ class SimDeadLetters:
     letters: list[str] = field(default_factory=list)
 
     def set_aside(self, body: str, why: str, source: str) -> None:
-        """See `ports.DeadLetters.set_aside`."""
         self.gate(Call.SET_ASIDE, (why, body, source), lambda: self.letters.append(body))
 
 
@@ -356,8 +340,6 @@ class SimNotices:
     told: list[tuple[float, Notice]] = field(default_factory=list)
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
-        """See `ports.Notices.publish`."""
-
         def take(some: Sequence[Notice] = notices) -> Mapping[str, str]:
             self.told += [(self.scheduler.now, notice) for notice in some]
             return {}
@@ -388,14 +370,11 @@ class SimServices:
     """Until when another control plane manages all of them."""
 
     def names(self) -> Sequence[str]:
-        """See `ports.Services.names`."""
         return self.gate(
             Call.NAMES, None, lambda: sorted(s for s in self.documents if self._shown(s) is not None)
         )
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
-        """See `ports.Services.get`."""
-
         def current() -> ServiceSpec | None:
             if self.scheduler.now < self.other_control_plane_until:
                 raise OtherControlPlane(service)
@@ -451,22 +430,19 @@ class SimTelemetry:
     gate: CallGate
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
-        """See `ports.Telemetry.count`."""
         invocation = self.gate.invocation
         invocation.metrics.append(MetricRecord(self.checker.scheduler.now, metric, value, service))
 
     def send_all(self, service: str) -> None:
-        """See `ports.Telemetry.send_all`. Nobody looks at metrics."""
+        """Nothing: no alarm looks at metrics."""
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
-        """See `ports.Telemetry.tell`."""
         invocation = self.gate.invocation
         if invocation.is_dead:
             raise Killed
         invocation.words.append(Word(service, alarm, lasts, time_of(at)))
 
     def record(self, event: str, **facts: object) -> None:
-        """See `ports.Telemetry.record`."""
         self.gate.tell(event, facts)
         if event == "held_back" and "spotrelay override" in str(facts["remedy"]):
             self.gate.invocation.held_back.append((str(facts["what"]), str(facts["why"])))

@@ -43,12 +43,9 @@ class SimStore:
     """By service: what it had when it was first looked at, which is no news."""
 
     def services(self) -> Sequence[str]:
-        """See `ports.Store.services`."""
         return self.gate(Call.SERVICES, None, self.memory.services)
 
     def forget(self, service: str) -> None:
-        """See `ports.Store.forget`."""
-
         def effect() -> None:
             self.memory.forget(service)
             self.checker.note_in_effect(service)
@@ -56,12 +53,10 @@ class SimStore:
         self.gate(Call.FORGET, service, effect)
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """See `ports.Store.locate`."""
         ids = sorted(instance_ids)  # a set's order differs from process to process
         return self.gate(Call.LOCATE, ids, lambda: self.memory.locate(ids))
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """See `ports.Store.read`."""
         before, commits = self.memory.read(service, replica_ids), self.commits.get(service, 0)
 
         def effect() -> Rows:
@@ -74,7 +69,6 @@ class SimStore:
         return self.gate(Call.READ, replica_ids, effect, partly=effect)
 
     def load(self, service: str) -> Rows:
-        """See `ports.Store.load`."""
         before, commits = self.memory.load(service), self.commits.get(service, 0)
         invocation = self.gate.invocation
         invocation.tick_service, invocation.loaded_at = service, self.scheduler.now
@@ -88,32 +82,25 @@ class SimStore:
         return self.gate(Call.LOAD, service, effect, partly=effect)
 
     def document(self, service: str) -> ServiceSpec | None:
-        """See `ports.Store.document`."""
         return self.gate(Call.DOCUMENT, service, lambda: self.memory.document(service))
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
-        """See `ports.Store.keep_document`."""
         self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec, earlier))
 
     def note_claim(self, service: str, *, is_ours: bool) -> None:
-        """See `ports.Store.note_claim`."""
         self.gate(Call.NOTE_CLAIM, is_ours, lambda: self.memory.note_claim(service, is_ours=is_ours))
 
     def note_held(self, service: str, held: Held) -> None:
-        """See `ports.Store.note_held`."""
         self.gate(Call.NOTE_HELD, held, lambda: self.memory.note_held(service, held))
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
-        """See `ports.Store.note_ongoing`. No run's load is counted by the replicas."""
+        """Never asked for: no run's load is counted by the replicas."""
         self.memory.note_ongoing(service, total)
 
     def note_removal(self, service: str, removal: Removal) -> None:
-        """See `ports.Store.note_removal`."""
         self.gate(Call.NOTE_REMOVAL, removal, lambda: self.memory.note_removal(service, removal))
 
     def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
-        """See `ports.Store.note_request`."""
-
         def effect() -> None:
             self.memory.note_request(service, source, request)
             self.checker.note_in_effect(service)
@@ -121,21 +108,16 @@ class SimStore:
         self.gate(Call.NOTE_REQUEST, request, effect)
 
     def note_rollback(self, service: str, rollback: Rollback | None) -> None:
-        """See `ports.Store.note_rollback`."""
         self.memory.note_rollback(service, rollback)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `ports.Store.history`."""
         return self.gate(Call.HISTORY, service, lambda: self.memory.history(service, limit))
 
     def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
-        """See `ports.Store.ended`."""
         ids = sorted(replica_ids)
         return self.gate(Call.ENDED, ids, lambda: self.memory.ended(service, ids))
 
     def note_told(self, service: str, told: Told) -> None:
-        """See `ports.Store.note_told`."""
-
         def effect() -> None:
             self.memory.note_told(service, told)
             if told.revision == 0:
@@ -144,7 +126,7 @@ class SimStore:
         self.gate(Call.NOTE_TOLD, told, effect)
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
-        """See `ports.Store.note_incidents`. No other run may change by it: the gate knows nothing of it."""
+        """Not through the gate, so that no other run changes by it."""
         invocation = self.gate.invocation
         if invocation.is_dead:
             raise Killed
@@ -162,7 +144,6 @@ class SimStore:
         invocation.noted.append(None)
 
     def commit(self, changes: Changes) -> None:
-        """See `ports.Store.commit`."""
         invocation = self.gate.invocation
         before = Rows()
         called_at = self.scheduler.now
@@ -185,7 +166,6 @@ class SimStore:
         self.checker.launch_checker.after_commit(invocation, changes, before.replicas, called_at)
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
         self.checker.launch_checker.cooldown_checker.before_cool(self.gate.invocation, cooldowns)
 
         def partly() -> None:
@@ -195,22 +175,18 @@ class SimStore:
         self.gate(Call.COOL, cooldowns, lambda: self.memory.cool(cooldowns), partly=partly)
 
     def forgive(self, scopes: Collection[Scope]) -> None:
-        """See `ports.Store.forgive`."""
         self.checker.launch_checker.cooldown_checker.before_forgive(self.gate.invocation, scopes)
         self.gate(Call.FORGIVE, scopes, lambda: self.memory.forgive(scopes))
 
     def note_survey(self, survey: Survey) -> None:
-        """See `ports.Store.note_survey`."""
         self.memory.note_survey(survey)
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `ports.Store.recall`."""
         memory = self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
         self.checker.launch_checker.cooldown_checker.after_recall(self.gate.invocation, service, memory)
         return memory
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
-        """See `ports.Store.acquire`."""
         invocation = self.gate.invocation
 
         def effect() -> bool:
@@ -221,11 +197,9 @@ class SimStore:
         return self.gate(Call.ACQUIRE, holder, effect)
 
     def release(self, service: str, holder: str) -> None:
-        """See `ports.Store.release`."""
         self.gate(Call.RELEASE, holder, lambda: self.memory.release(service, holder))
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
-        """See `ports.Store.claim_tick`."""
         return self.gate(Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving))
 
     def _mixed(self, before: Rows, after: Rows) -> Rows:

@@ -16,15 +16,15 @@ class RowReader(Protocol):
     """The part of `core.ports.Store` that is read here."""
 
     def load(self, service: str) -> Rows:
-        """See `core.ports.Store.load`."""
+        """Everything about the service that isn't history."""
         ...
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `core.ports.Store.history`."""
+        """The replicas that ended, newest ID first. They expire after 30 days."""
         ...
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `core.ports.Store.recall`."""
+        """The region's cooldowns that are still remembered, and the service's last survey."""
         ...
 
 

@@ -3,7 +3,7 @@
 EC2 charges by the second from the launch on: Spot at the market price of the moment (DescribeSpotPriceHistory
 tells it). It doesn't charge for a Spot instance that it interrupts within its first hour
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html). A stopped
-instance costs its disk alone. Discounts, savings plans and taxes are nobody's here.
+instance costs its disk alone. Discounts, savings plans and taxes are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 HOUR = timedelta(hours=1)
 
 FREE_IF_INTERRUPTED = HOUR
-"""See the module."""
+"""EC2 doesn't charge for a Spot instance that it interrupts within this time of its launch."""
 
 Changes = Mapping[CapacityPool, Sequence[tuple[datetime, float]]]
 """When each pool's Spot price changed, and to what: USD per hour, in order. The first counts before, too."""

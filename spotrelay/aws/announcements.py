@@ -19,7 +19,7 @@ OVER = ("[Completed]", "[Canceled]")
 
 
 def announced(clients: Clients) -> Mapping[str, str]:
-    """By instance, whoever's in the account and region, what comes first.
+    """By instance of the account and region, the announcement that is due first.
 
     Raises:
         PortError: EC2 can't be asked.

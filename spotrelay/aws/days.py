@@ -16,24 +16,21 @@ KEPT = timedelta(days=400)
 
 
 class DynamoDays:
-    """See `accounting.ports.Days`."""
+    """`accounting.ports.Days`, in the control plane's table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     def note(self, day: Day) -> None:
-        """See `accounting.ports.Days.note`."""
         _, end = bounds(day.date)
         ttl = int((end + KEPT).timestamp())
         values = {"schema": items.SCHEMA, "day": items.to_json(day.to_dict()), TABLE_TTL: ttl}
         self._table.write(Put(_key(day.service, day.date), values))
 
     def get(self, service: str, day: date) -> Day | None:
-        """See `accounting.ports.Days.get`."""
         return _day_of(self._table.get(_key(service, day)))
 
     def since(self, service: str, first: date) -> Sequence[Day]:
-        """See `accounting.ports.Days.since`."""
         kept = self._table.query(Partition.DAYS + service, start=first.isoformat())
         return [day for day in (_day_of(item) for _, item in kept) if day is not None]
 

@@ -16,14 +16,14 @@ MAX_REASON = 1000
 
 
 class SqsDeadLetters:
-    """See `ports.DeadLetters`."""
+    """`ports.DeadLetters`, as an SQS queue."""
 
     def __init__(self, clients: Clients, queue_url: str) -> None:
         self._clients = clients
         self._queue_url = queue_url
 
     def set_aside(self, body: str, why: str, source: str) -> None:
-        """See `ports.DeadLetters.set_aside`. The message's attributes `why` and `source` carry both."""
+        """The message's attributes `why` and `source` carry both."""
         with translated():
             self._clients.sqs.send_message(
                 QueueUrl=self._queue_url,

@@ -81,7 +81,7 @@ MAX_BATCH = 100
 
 
 class Ec2Fleet:
-    """See `ports.Fleet`."""
+    """`ports.Fleet`, with EC2 Fleet for launches and EC2's own calls for the rest."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Ec2Fleet:
         self._now = now
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """See `ports.Fleet.launch`.
+        """One CreateFleet of type instant; the launch ID is its client token.
 
         Raises:
             Throttled: also if the invocation may end before the answer is on record. Nothing was asked, and
@@ -121,11 +121,9 @@ class Ec2Fleet:
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
-        """See `ports.Fleet.observe`."""
         return self._described(Filters=[{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}])
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        """See `ports.Fleet.look_up`."""
         ids, found = sorted(set(instance_ids)), list[Instance]()
         for start in range(0, len(ids), MAX_BATCH):
             batch = ids[start : start + MAX_BATCH]
@@ -151,7 +149,6 @@ class Ec2Fleet:
             ]
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
-        """See `ports.Fleet.warned`."""
         ids = sorted(set(instance_ids))
         if not ids:
             return {}
@@ -175,7 +172,7 @@ class Ec2Fleet:
         return said
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
-        """See `ports.Fleet.start`.
+        """One that can't be started makes EC2 refuse all. Then each is started by itself.
 
         Raises:
             Throttled: also if the invocation may end before the answer is on record. Nothing was asked.
@@ -214,7 +211,6 @@ class Ec2Fleet:
         return {id_: _start_refusal(d, region) for id_, d in denied.items() if d.code != INCORRECT_STATE}
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.stop`."""
         ec2 = self._clients.ec2
         denied = _denied(lambda ids: ec2.stop_instances(InstanceIds=ids), instance_ids)
         # Not in a state to be stopped: it is gone, or still pending, and then the tick asks again.
@@ -222,7 +218,6 @@ class Ec2Fleet:
         return {id_: str(d) for id_, d in denied.items() if d.code not in fine}
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
-        """See `ports.Fleet.terminate`."""
         ec2 = self._clients.ec2
         denied = _denied(lambda ids: ec2.terminate_instances(InstanceIds=ids), instance_ids)
         return {id_: str(d) for id_, d in denied.items() if d.code != INSTANCE_NOT_FOUND}

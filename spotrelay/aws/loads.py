@@ -41,14 +41,13 @@ Values = Mapping[datetime, float]
 
 
 class CloudWatchLoads:
-    """See `ports.Loads`. CloudWatch charges 0.01 USD for each thousand metrics that it is asked for."""
+    """`ports.Loads`. CloudWatch charges 0.01 USD for each thousand metrics that it is asked for."""
 
     def __init__(self, clients: Clients, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._clients = clients
         self._kept: Kept[tuple[str, Needed], Load] = Kept(KEPT_S, monotonic_s)
 
     def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:
-        """See `ports.Loads.observe`."""
         return self._kept.get((spec.service, needed), lambda: self._observe(spec, needed, now))
 
     def _observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:

@@ -22,13 +22,13 @@ PUT_S = 8.0
 
 
 class EventBridgeNotices:
-    """See `ports.Notices`."""
+    """`ports.Notices`, as events on EventBridge's default bus."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
-        """See `ports.Notices.publish`.
+        """PutEvents, as many entries at a time as it takes.
 
         Raises:
             Unavailable: also if the invocation may end before EventBridge has answered.

@@ -68,24 +68,21 @@ class DynamoPoolMemory:
         self._surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
         for region, learned in _by_region(cooldowns, lambda cooldown: cooldown.scope.region).items():
             self._rewrite(region, partial(_with, learned))
 
     def forgive(self, scopes: Collection[Scope]) -> None:
-        """See `ports.Store.forgive`."""
         for region, forgiven in _by_region(scopes, lambda scope: scope.region).items():
             known = self._remembered(region).cooldowns
             meant = {scope: known[scope] for scope in forgiven if scope in known}
             self._rewrite(region, partial(_without, meant))
 
     def note_survey(self, survey: Survey) -> None:
-        """See `ports.Store.note_survey`."""
         self._table.write(Put(survey_key(survey.service), survey_item(survey)))
         self._surveys.put(survey.service, survey)
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `ports.Store.recall`; cooldowns in order of their scopes."""
+        """Cooldowns come in order of their scopes."""
         known = self._remembered(region).cooldowns.values()
         remembered = (cooldown for cooldown in known if cooldown.remembered_until > now)
         cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))

@@ -37,13 +37,13 @@ MEASURE_TIMEOUT_S = 5.0
 
 
 class FunctionProber:
-    """See `ports.Prober`."""
+    """`ports.Prober`, through the function that is in the replicas' network."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
     def ask(self, spec: ServiceSpec, addresses: Mapping[str, str], serving: Collection[str] = ()) -> Answers:
-        """See `ports.Prober.ask`.
+        """Invoke the service's prober function with the instances' URLs.
 
         Raises:
             Throttled: too many functions run in the account.
@@ -87,7 +87,7 @@ class FunctionProber:
     def ongoing(
         self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
     ) -> Ongoing:
-        """See `ports.Prober.ongoing`.
+        """Invoke the service's prober function with the URLs of the metrics pages.
 
         Raises: as `ask` does.
         """

@@ -23,7 +23,7 @@ for (kubernetes/kubernetes#101592)."""
 
 
 class TargetGroupRouter:
-    """See `ports.Router`. A target group that is gone has no targets: nothing to do there is an error."""
+    """`ports.Router`. A target group that is gone has no targets, and what is asked of it does nothing."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -31,13 +31,11 @@ class TargetGroupRouter:
     def register(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> frozenset[str]:
-        """See `ports.Router.register`."""
         return _call(self._clients.elbv2.register_targets, spec, instance_ids, ports)
 
     def deregister(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
     ) -> None:
-        """See `ports.Router.deregister`."""
         # AWS says that an absent target is fine. One that it calls invalid can't be in rotation either.
         try:
             _call(self._clients.elbv2.deregister_targets, spec, instance_ids, ports)
@@ -49,12 +47,10 @@ class TargetGroupRouter:
             raise
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:
-        """See `ports.Router.ports`."""
         found = self._by_slot(spec, slots).items()
         return {slot: described["Target"].get("Port", spec.port) for slot, described in found}
 
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:
-        """See `ports.Router.health`."""
         found = self._by_slot(spec, slots).items()
         return {slot: state_of(described["TargetHealth"].get("State", "")) for slot, described in found}
 
@@ -113,7 +109,7 @@ def _call(
 def state_of(state: str) -> TargetState:
     """A target's state, as DescribeTargetHealth names it."""
     try:
-        # A Network Load Balancer's `unhealthy.draining` is an unhealthy target that finishes its connections.
+        # A Network Load Balancer's "unhealthy.draining" is an unhealthy target that finishes its connections.
         return TargetState(state.partition(".")[0])
     except ValueError:
         return TargetState.UNAVAILABLE  # a new state: it is in the group, and nobody knows how it is

@@ -66,7 +66,6 @@ class SystemClock:
     """`ports.Clock`."""
 
     def now(self) -> datetime:
-        """See `ports.Clock.now`."""
         return datetime.now(UTC)
 
 

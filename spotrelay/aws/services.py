@@ -20,7 +20,7 @@ PAGE = 10
 
 
 class ParameterServices:
-    """See `ports.Services`."""
+    """`ports.Services`, in Parameter Store."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ParameterServices:
         self._kept: dict[str, tuple[float, ServiceSpec]] = {}
 
     def names(self) -> Sequence[str]:
-        """See `ports.Services.names`.
+        """By one listing of the services' path.
 
         The documents come along, and are not kept: nothing came along that says whose services these are.
         """
@@ -47,7 +47,6 @@ class ParameterServices:
             return sorted(p["Name"].rsplit("/", 1)[-1] for page in pages for p in page["Parameters"])
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
-        """See `ports.Services.get`."""
         kept = self._kept.get(service)
         if kept and not fresh and self._monotonic_s() - kept[0] < KEPT_S:
             return kept[1]
@@ -61,7 +60,7 @@ class ParameterServices:
         return self._keep(service, found[name]) if name in found else None
 
     def _check_claim(self, claim: str | None) -> None:
-        """Raise if another control plane has these services. One that nobody claims is whoever's asks."""
+        """Raise if another control plane has these services. Unclaimed ones belong to whichever asks."""
         if claim is None:
             return
         try:

@@ -28,7 +28,7 @@ LOCATED_KEPT = 10_000
 
 
 class DynamoStore(DynamoPoolMemory):
-    """See `ports.Store`."""
+    """`ports.Store`, in a DynamoDB table."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__(table, monotonic_s)
@@ -38,11 +38,10 @@ class DynamoStore(DynamoPoolMemory):
         """By service: the tick that was last announced here."""
 
     def services(self) -> Sequence[str]:
-        """See `ports.Store.services`."""
         return [key.sort for key, _ in self._table.query(items.SERVICES)]
 
     def forget(self, service: str) -> None:
-        """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
+        """The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, PRESENT))
         for key in (items.told_key, items.held_key, items.incidents_key, items.ongoing_key):
@@ -50,7 +49,6 @@ class DynamoStore(DynamoPoolMemory):
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """See `ports.Store.locate`."""
         asked, known = set(instance_ids), dict[str, tuple[str, int]]()
         # A second time for the other slots of instances that host several replicas.
         while asked:
@@ -68,7 +66,7 @@ class DynamoStore(DynamoPoolMemory):
         return known
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
+        """It brings along what a launch that may follow will `recall`."""
         along = self.pool_keys()
         found = self._table.get_many({*items.keys(service, replica_ids), *along})
         rows = items.rows_of(service, found)
@@ -76,7 +74,6 @@ class DynamoStore(DynamoPoolMemory):
         return rows
 
     def document(self, service: str) -> ServiceSpec | None:
-        """See `ports.Store.document`."""
         item = self._table.get(items.document_key(service))
         return Rows(
             removal=items.removal_of(item),
@@ -85,11 +82,9 @@ class DynamoStore(DynamoPoolMemory):
         ).last_document
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
-        """See `ports.Store.keep_document`."""
         self._table.write(Update(items.document_key(spec.service), items.document_item(spec, earlier)))
 
     def note_claim(self, service: str, *, is_ours: bool) -> None:
-        """See `ports.Store.note_claim`."""
         self._table.write(Update(items.document_key(service), items.claim_item(is_ours=is_ours)))
 
     def held(self, service: str) -> Held:
@@ -97,27 +92,21 @@ class DynamoStore(DynamoPoolMemory):
         return items.held_of(self._table.get(items.held_key(service)))
 
     def note_held(self, service: str, held: Held) -> None:
-        """See `ports.Store.note_held`."""
         self._table.write(Put(items.held_key(service), items.held_item(held)))
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
-        """See `ports.Store.note_ongoing`."""
         self._table.write(Put(items.ongoing_key(service), items.ongoing_item(total)))
 
     def note_removal(self, service: str, removal: Removal) -> None:
-        """See `ports.Store.note_removal`."""
         self._table.write(Update(items.document_key(service), items.removal_item(removal)))
 
     def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
-        """See `ports.Store.note_request`."""
         self._table.write(Update(items.meta_key(service), items.requests_item({source: request})))
 
     def note_rollback(self, service: str, rollback: Rollback | None) -> None:
-        """See `ports.Store.note_rollback`."""
         self._table.write(Update(items.meta_key(service), items.rollback_item(rollback)))
 
     def load(self, service: str) -> Rows:
-        """See `ports.Store.load`."""
         key = items.meta_key(service)
         # META first: rows that are created meanwhile have IDs that it doesn't know, see `observation.known`.
         meta = self._table.get(key)
@@ -125,28 +114,23 @@ class DynamoStore(DynamoPoolMemory):
         return replace(items.rows_of(service, {**found, key: meta}), is_whole=True)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `ports.Store.history`."""
         ended = self._table.query(items.history_partition(service), newest_first=True, limit=limit)
         return [items.replica_of(item) for _, item in ended]
 
     def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
-        """See `ports.Store.ended`."""
         found = self._table.get_many({items.history_key(service, id_) for id_ in replica_ids})
         return sorted((items.replica_of(item) for item in found.values()), key=lambda replica: replica.id)
 
     def note_told(self, service: str, told: Told) -> None:
-        """See `ports.Store.note_told`."""
         if not self._table.write(Put(items.told_key(service), items.told_item(told), as_read(told.revision))):
-            raise Conflict(f"{service}: somebody told of it since")
+            raise Conflict(f"{service}: what was told of it has changed since it was read")
 
     def note_incidents(self, service: str, incidents: Incidents) -> None:
-        """See `ports.Store.note_incidents`."""
         item = items.incidents_item(incidents)
         if not self._table.write(Put(items.incidents_key(service), item, as_read(incidents.revision))):
-            raise Conflict(f"{service}: somebody told its alarms since")
+            raise Conflict(f"{service}: what its alarms were told has changed since it was read")
 
     def commit(self, changes: Changes) -> None:
-        """See `ports.Store.commit`."""
         writes = list(items.writes(changes))
         if not writes:
             return
@@ -157,7 +141,6 @@ class DynamoStore(DynamoPoolMemory):
             raise Conflict(f"{changes.service}: changed since it was read: {changed}") from cancelled
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
-        """See `ports.Store.acquire`."""
         # The holder may take it again: so a repeat of a call whose answer got lost succeeds, too.
         lease_free = Condition(
             "attribute_not_exists(#lease_until) OR #lease_until <= ? OR #lease_holder = ?",
@@ -167,12 +150,10 @@ class DynamoStore(DynamoPoolMemory):
         return self._table.write(Update(items.tick_key(service), lease, lease_free))
 
     def release(self, service: str, holder: str) -> None:
-        """See `ports.Store.release`."""
         lease = {"lease_holder": None, "lease_until": None}
         self._table.write(Update(items.tick_key(service), lease, Condition("#lease_holder = ?", (holder,))))
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
-        """See `ports.Store.claim_tick`."""
         announced = self._announced.get(service)
         if announced and now < announced <= due and announced != serving:
             return False  # by this very function, a moment ago: a storm brings many batches in that time

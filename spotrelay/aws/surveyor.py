@@ -24,7 +24,7 @@ from spotrelay.core.spec import ServiceSpec
 
 
 class AwsSurveyor:
-    """See `ports.Surveyor`."""
+    """`ports.Surveyor`, by EC2's answers and AWS's price list."""
 
     def __init__(
         self,
@@ -41,7 +41,6 @@ class AwsSurveyor:
         self._telemetry = telemetry
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
-        """See `ports.Surveyor.survey`."""
         wanted, asking = spec.asked, Asking(spec.service, self._telemetry)
         eligible = [
             (type_, choice)
@@ -68,13 +67,11 @@ class AwsSurveyor:
         )
 
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
-        """See `ports.Surveyor.images`."""
         ids = images.of_versions(self._clients, spec.launch_template_id, versions)
         made = images.made_at(self._clients, set(ids.values()))
         return {version: Image(id_, made.get(id_)) for version, id_ in ids.items()}
 
     def announced(self) -> Mapping[str, str]:
-        """See `ports.Surveyor.announced`."""
         return announcements.announced(self._clients)
 
     def _pools(

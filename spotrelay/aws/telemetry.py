@@ -44,7 +44,7 @@ _TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class PowertoolsTelemetry:
-    """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation.
+    """`ports.Telemetry`. What was counted is written by `flush`, once per invocation.
 
     Powertools is imported with the first line to write: it takes as long as a client or two, and what a
     function has just been started for, to deregister and to launch, comes before it logs anything.
@@ -76,19 +76,17 @@ class PowertoolsTelemetry:
             self.flush()
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
-        """See `ports.Telemetry.count`."""
         self._counted[service or METRICS_NO_SERVICE].append((metric, value))
 
     def send_all(self, service: str) -> None:
-        """See `ports.Telemetry.send_all`."""
         self._earlier.add(service)
 
     def tell(self, alarm: Alarm, *, service: str, lasts: bool, at: datetime) -> None:
-        """See `ports.Telemetry.tell`. Each value has its own time: what an alarm heard when is on record."""
+        """Each value has its own time: what an alarm heard when is on record."""
         self._told.append((service, alarm, lasts, at))
 
     def record(self, event: str, **facts: object) -> None:
-        """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
+        """A line with an `error` among its facts has that level, too."""
         log = self._logger.error if "error" in facts else self._logger.info
         named = {_free(name): fact for name, fact in facts.items()}
         # So that the line names the place that records: Powertools, too, counts from its own caller.

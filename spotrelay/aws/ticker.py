@@ -16,7 +16,7 @@ MAX_DELAY_S = 900
 
 
 class SqsTicker:
-    """See `ports.Ticker`."""
+    """`ports.Ticker`: delayed messages on the queues of ticks and leaves."""
 
     def __init__(self, clients: Clients, tick_queue_url: str, leave_queue_url: str) -> None:
         self._clients = clients
@@ -24,28 +24,24 @@ class SqsTicker:
         self._leave_queue_url = leave_queue_url
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`."""
         _send(self._clients, self._tick_queue_url, Tick(service, due), delay_s)
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_leave`."""
         _send(self._clients, self._leave_queue_url, Tick(service, kind=TickKind.LEAVE), delay_s)
 
     def schedule_override(self, service: str, override: Override, delay_s: float) -> None:
-        """See `ports.Ticker.schedule_override`."""
         tick = Tick(service, kind=TickKind.OVERRIDE, override=override)
         _send(self._clients, self._tick_queue_url, tick, delay_s)
 
 
 class SqsAnnouncer:
-    """See `ports.Announcer`."""
+    """`ports.Announcer`: a message on the tick queue."""
 
     def __init__(self, clients: Clients, tick_queue_url: str) -> None:
         self._clients = clients
         self._tick_queue_url = tick_queue_url
 
     def announce(self, service: str, announced: Mapping[str, str]) -> None:
-        """See `ports.Announcer.announce`."""
         _send(self._clients, self._tick_queue_url, Tick(service, announced=tuple(sorted(announced.items()))))
 
 

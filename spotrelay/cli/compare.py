@@ -47,7 +47,7 @@ def compare(
     region: Region = None,
     prices: PriceFile = None,
     is_offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody: no prices but given ones.")
+        bool, typer.Option("--offline", help="Ask no server: no prices but given ones.")
     ] = False,
     is_json: AsJson = False,
     profile: Profile = None,
@@ -192,7 +192,7 @@ def _lines(sides: tuple[Side, Side], band: Band | None, lost: Loss | None, hours
     if lost is None or band is None:
         yield "How often the group would be interrupted is unknown."
     else:
-        most = "" if band.most < 1 else ", and nobody says how many more"
+        most = "" if band.most < 1 else ", and AWS doesn't say how many more"
         expected = f"{lost.least:.2g} or more" if most else f"{lost.least:.2g} to {lost.most:.2g}"
         yield f"Interrupted: {band} of such instances in 30 days{most}: {expected} times in {hours:g} hours."
         if not most:

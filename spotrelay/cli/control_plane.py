@@ -116,7 +116,7 @@ class Told(str):
     exit_code: int
 
     def __new__(cls, line: str, exit_code: int) -> Told:
-        """See the class."""
+        """The line, with its exit code as an attribute."""
         told = super().__new__(cls, line)
         told.exit_code = exit_code
         return told

@@ -326,7 +326,7 @@ class Deployer:
                     " instances: run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
                     " and then let it use the key (docs/security.md, A key of your own for the disks)"
                 ) from error
-            self._teller.say(f"nobody knows whether the account has the role {SPOTS_ROLE}: {error}")
+            self._teller.say(f"it can't be seen whether the account has the role {SPOTS_ROLE}: {error}")
 
     def _must_take_templates(self, name: str) -> None:
         while (stack := self.stacks.find(name)) and stack.is_busy:

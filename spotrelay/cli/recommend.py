@@ -77,7 +77,7 @@ def recommend(
     region: Regions = None,
     prices: PriceFile = None,
     is_offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody: given prices or a dated copy, no scores.")
+        bool, typer.Option("--offline", help="Ask no server: given prices or a dated copy, no scores.")
     ] = False,
     write: Annotated[
         Path | None,

@@ -50,7 +50,7 @@ class Offering:
 
 
 class Cause(StrEnum):
-    """What taught to leave something alone; each has its own length, see `policy.cooldowns`."""
+    """Why a pool, zone or quota cools; each cause has its own length, see `placement.cooldowns`."""
 
     LOSS = "loss"
     """EC2 took an instance back."""

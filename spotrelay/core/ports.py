@@ -262,7 +262,7 @@ class LaunchRequest:
     """By instance type, the most to pay for a Spot instance: USD per hour. A type that is missing has EC2's
     own cap, the on-demand price."""
     highest_id: int = 0
-    """The instances bear it, see `model.Instance.highest_id`."""
+    """The instances are tagged with it, see `Instance.highest_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,10 +414,10 @@ class Surveyor(Protocol):
 
 
 class Announcer(Protocol):
-    """Whoever has the controller hear of what EC2 announces for a service's instances."""
+    """Passes EC2's announcements for a service's instances to the controller."""
 
     def announce(self, service: str, announced: Mapping[str, str]) -> None:
-        """Have the service's tick run, and know what EC2 announces: instance ID → what, in words."""
+        """Run the service's tick with what EC2 announces: instance ID → what, in words."""
         ...
 
 
@@ -486,13 +486,13 @@ class DeadLetters(Protocol):
 
 
 class Notices(Protocol):
-    """Whoever tells the outside what happened."""
+    """Publishes what happened, for others to react to."""
 
     def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
-        """Tell all of it; by `Notice.id`, those that weren't taken, and why.
+        """Publish all of them; return those that were rejected, by `Notice.id`, with the reason.
 
         Raises:
-            PortError: nobody knows which of them were.
+            PortError: it isn't known which of them were published.
         """
         ...
 

@@ -198,15 +198,15 @@ class Interruptions(Protocol):
     """The part of `OperatorExperiments` that a drill uses."""
 
     def start(self, instance_ids: Sequence[str], service: str) -> str:
-        """See `OperatorExperiments.start`."""
+        """The ID of an experiment that interrupts the instances."""
         ...
 
     def state(self, experiment: str) -> ExperimentState:
-        """See `OperatorExperiments.state`."""
+        """What became of it so far."""
         ...
 
     def stop(self, experiment: str) -> None:
-        """See `OperatorExperiments.stop`."""
+        """Send no more interruptions. What was warned is taken all the same."""
         ...
 
 
@@ -214,7 +214,7 @@ class CountedRequests(Protocol):
     """The part of `ServedRequests` that a drill uses."""
 
     def between(self, spec: ServiceSpec, since: datetime, until: datetime) -> Requests | None:
-        """See `ServedRequests.between`."""
+        """What the load balancer counted in that time; None if the document names no load balancer."""
         ...
 
 

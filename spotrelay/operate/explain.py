@@ -72,7 +72,7 @@ def _lines(replica: Replica, seen: ServiceSnapshot, spent: Spending | None) -> I
             yield "what may mend it", mended
     yield from _loss(replica, seen)
     if replica.state in (ReplicaState.DRAINING, ReplicaState.TERMINATED, ReplicaState.FAILED):
-        yield "why it went", replica.reason or "nobody noted it"
+        yield "why it went", replica.reason or "no reason on record"
     if replica.replaced_by is not None:
         yield "replaced by", _named(seen.replicas.get(replica.replaced_by), replica.replaced_by)
     if replica.instance_id:

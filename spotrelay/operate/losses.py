@@ -221,7 +221,7 @@ class _Record:
 
 
 def _leaves_a_place(row: Replica) -> bool:
-    """Whether the next one is requested in nobody's place: after a failure, and after a loss while the
+    """Whether the next replica replaces none in particular: after a failure, and after a loss while the
     service's stack was gone."""
     return row.state is ReplicaState.FAILED or (_is_loss(row) and not (row.is_fallback or _is_needless(row)))
 

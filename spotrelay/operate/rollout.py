@@ -33,7 +33,7 @@ _OF_EC2 = ": Server."
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """See the module."""
+    """How many replicas have the deployed version, how many will, and what is in the way."""
 
     service: str
     version: int

@@ -45,7 +45,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSnapshot:
-    """See the module. A part that couldn't be read is empty here, and `missing` says why."""
+    """A service at one moment. A part that couldn't be read is empty, and `missing` says why."""
 
     service: str
     region: str

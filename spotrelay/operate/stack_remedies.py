@@ -27,7 +27,7 @@ _ZONE = (
 _QUOTA = (
     (
         "maximum number of addresses has been reached|AddressLimitExceeded",
-        "each NAT gateway takes an Elastic IP address: release one that nobody uses, have fewer gateways, -c"
+        "each NAT gateway takes an Elastic IP address: release an unused one, have fewer gateways, -c"
         " nat_gateways=1, or ask for more",
         ("ec2", "L-0263D0A3"),
     ),
@@ -57,10 +57,10 @@ def remedy(words: str, region: str) -> str:
 
 
 _COMMANDS = {
-    "CREATE_FAILED": ("nobody rolled back what failed", "aws cloudformation delete-stack"),
+    "CREATE_FAILED": ("the failure wasn't rolled back", "aws cloudformation delete-stack"),
     "REVIEW_IN_PROGRESS": ("it has a change set and nothing else", "aws cloudformation delete-stack"),
     "DELETE_FAILED": ("part of it has been deleted", "aws cloudformation delete-stack"),
-    "UPDATE_FAILED": ("nobody rolled back what failed", "aws cloudformation rollback-stack"),
+    "UPDATE_FAILED": ("the failure wasn't rolled back", "aws cloudformation rollback-stack"),
     "UPDATE_ROLLBACK_FAILED": (
         "it could be brought back only in part: mend what its events name",
         "aws cloudformation continue-update-rollback",

@@ -50,11 +50,11 @@ class RowReader(Protocol):
     """The part of `ports.Store` that is read here."""
 
     def load(self, service: str) -> Rows:
-        """See `ports.Store.load`."""
+        """Everything about the service that isn't history."""
         ...
 
     def history(self, service: str, limit: int) -> Collection[Replica]:
-        """See `ports.Store.history`."""
+        """The replicas that ended, newest ID first."""
         ...
 
 

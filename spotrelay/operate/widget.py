@@ -28,7 +28,7 @@ LOSSES_SHOWN = 10
 """The last ones: `spotrelay history` has all."""
 
 REPLICAS_SHOWN = 50
-"""A table that is longer is nobody's overview, and CloudWatch takes no more than 6 MB from a function."""
+"""A longer table gives no overview, and CloudWatch takes no more than 6 MB from a function."""
 
 STATES = {AlarmState.ALARM: BAD, AlarmState.OK: SERVING, AlarmState.INSUFFICIENT_DATA: CONTEXT}
 """The colours of alarms."""

@@ -42,7 +42,7 @@ def findings_of(error: PydanticCustomError) -> tuple[Finding, ...]:
 
 
 def parse_cpus(value: Any) -> Amount:
-    """See `amounts.cpus`.
+    """An amount of vCPUs, such as `8+`, from a service file.
 
     Raises:
         PydanticCustomError: it is no such amount.
@@ -51,7 +51,7 @@ def parse_cpus(value: Any) -> Amount:
 
 
 def parse_memory(value: Any) -> Amount:
-    """See `amounts.memory`.
+    """An amount of memory, such as `32+`, from a service file.
 
     Raises:
         PydanticCustomError: it is no such amount.

@@ -159,41 +159,41 @@ class Books:
     asked: list[date] = field(default_factory=list)
 
     def load(self, service: str) -> Rows:
-        """See `RowReader`."""
+        """No rows; one service can't be read."""
         if service == self.broken:
             raise Unavailable("no answer")
         return Rows()
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `RowReader`."""
+        """The rows that were given."""
         return self.rows[:limit]
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
-        """See `RowReader`."""
+        """What was surveyed a minute ago."""
         return memory(now - timedelta(minutes=1))
 
     def note(self, day: Day) -> None:
-        """See `Days`."""
+        """Keep the day."""
         self.written[day.service, day.date] = day
 
     def get(self, service: str, day: date) -> Day | None:
-        """See `Days`."""
+        """The day that was kept."""
         return self.written.get((service, day))
 
     def since(self, service: str, first: date) -> Sequence[Day]:
-        """See `Days`."""
+        """Nobody reads many days here."""
         raise AssertionError("nothing here reads many")
 
     def spot_since(
         self, region: str, types: Collection[str], start: datetime
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
-        """See `InstancePrices`; as EC2 tells them, the newest first."""
+        """As EC2 tells prices: the newest first."""
         assert "g5.xlarge" in types
         self.asked.append(start.date())
         return {POOL: [(NOON + HOUR, 0.5), (start, 0.3)]}
 
     def on_demand(self, region: str, instance_type: str) -> float | None:
-        """See `InstancePrices`; of one type nobody tells."""
+        """The price of one type; asking for another one is denied."""
         if instance_type == "g6.xlarge":
             raise Denied("not authorized")
         return {"g4dn.xlarge": 0.5}.get(instance_type)

@@ -67,7 +67,7 @@ class Group:
 
 @pytest.fixture
 def group(region: Region, monkeypatch: pytest.MonkeyPatch) -> Group:
-    """See `Group`; nobody waits."""
+    """A target group, where waiting takes no time."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     return Group(region)
 

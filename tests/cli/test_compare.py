@@ -66,7 +66,7 @@ def test_a_group_that_costs_more_is_told_so(prices: Path) -> None:
     code, out, _ = run("--on-demand", "p4d.24xlarge", "--spot", "g5.2xlarge*8", "--prices", str(prices))
     assert code == 0
     assert "The group costs 20% more." in out
-    assert ">20% of such instances in 30 days, and nobody says how many more" in out
+    assert ">20% of such instances in 30 days, and AWS doesn't say how many more" in out
     assert "Lost to that" not in out
 
 

@@ -50,7 +50,7 @@ class Region:
 
 @pytest.fixture
 def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Region]:
-    """See `Region`; nothing of this machine's own AWS configuration."""
+    """A made-up region, whatever this machine's AWS configuration says."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):

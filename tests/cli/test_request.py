@@ -91,7 +91,7 @@ def answering() -> Iterator[Server]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """See `Server`."""
+    """A running server."""
     with answering() as made:
         yield made
 
@@ -126,7 +126,7 @@ class Account:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> Account:
-    """See `Account`; every command finds it."""
+    """The account, which every command finds."""
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     made = Account()
     monkeypatch.setattr(control_plane, "find", lambda _name, _where: made)

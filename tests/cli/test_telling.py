@@ -75,7 +75,7 @@ def clients() -> tuple[Any, Any]:
 
 @pytest.fixture
 def region(aws: None) -> Region:
-    """See `Region`."""
+    """A tick queue and the documents that name it, in an emulated AWS."""
     sqs, ssm = clients()
     queue_url = sqs.create_queue(QueueName="ticks")["QueueUrl"]
     document = json.dumps({"table": "spotrelay", "tick_queue_url": queue_url})

@@ -37,13 +37,13 @@ SOMEBODY = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See `wheels.built`."""
+    """The wheel, built once."""
     return wheels.built(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See `wheels.installed`."""
+    """An environment that has the wheel and nothing of the clone."""
     return wheels.installed(wheel, tmp_path_factory.mktemp("installed"))
 
 

@@ -56,7 +56,7 @@ def shared_clients() -> Clients:
 
 @pytest.fixture
 def clients() -> Clients:
-    """See `shared_clients`."""
+    """Clients of the emulated AWS, the same for all tests."""
     return shared_clients()
 
 

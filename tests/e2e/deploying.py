@@ -26,7 +26,7 @@ class Unhurried(DemoSettings):
 
     @property
     def schedule_s(self) -> float:
-        """See `minute_s`."""
+        """The same minute."""
         return self.minute_s
 
 

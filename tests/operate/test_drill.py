@@ -215,15 +215,15 @@ class _Fis:
     world: World
 
     def start(self, instance_ids: Sequence[str], service: str) -> str:
-        """See `World`."""
+        """Start it in the world."""
         return self.world.start(instance_ids, service)
 
     def state(self, experiment: str) -> ExperimentState:
-        """See `World`."""
+        """The state in the world."""
         return self.world.get_state(experiment)
 
     def stop(self, experiment: str) -> None:
-        """See `World`."""
+        """Stop it in the world."""
         self.world.stop(experiment)
 
 

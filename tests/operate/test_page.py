@@ -62,32 +62,32 @@ class FakeSource:
     earlier: list[ServiceSnapshot | None] = field(default_factory=list)
 
     def names(self) -> Collection[str]:
-        """See `Source`."""
+        """One service, unless asking fails."""
         self.named += 1
         self._fail()
         return ["chat"]
 
     def look(self, service: str, now: datetime, earlier: ServiceSnapshot | None) -> ServiceSnapshot:
-        """See `Source`."""
+        """What is to be seen, unless asking fails."""
         self.looks += 1
         self.earlier.append(earlier)
         self._fail()
         return replace(self.seen, at=now)
 
     def details(self, service: str, now: datetime, before: Details | None) -> Details:
-        """See `Source`."""
+        """The curves, unless asking fails."""
         self.asked += 1
         self._fail()
         return Details(now, curves=self.curves)
 
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
-        """See `Source`."""
+        """The minutes, unless asking fails."""
         self.counted += 1
         self._fail()
         return self.minutes
 
     def console(self, instance_id: str) -> str:
-        """See `Source`."""
+        """The instance's console, unless asking fails."""
         self._fail()
         return self.consoles.get(instance_id, "")
 

@@ -47,7 +47,7 @@ class Cells(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        """See `HTMLParser`."""
+        """Note an opening tag."""
         self.tags.append(tag)
         if tag == "td":
             self.cells.append("")
@@ -56,12 +56,12 @@ class Cells(HTMLParser):
             self._is_in_cell = False
 
     def handle_data(self, data: str) -> None:
-        """See `HTMLParser`."""
+        """Note the text."""
         if self._is_in_cell:
             self.cells[-1] += data
 
     def handle_endtag(self, tag: str) -> None:
-        """See `HTMLParser`."""
+        """Note a closing tag."""
         if tag == "td":
             self._is_in_cell = False
 

@@ -107,7 +107,7 @@ def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: dat
 
 
 def mistake(owner: Any, name: str, *rules: Rule, since: int = 0, replicas: int = 5) -> Callable[[Any], Any]:
-    """Decorate the function that replaces `owner.name`; its docstring says what is wrong.
+    """Decorate the function that replaces `name` of `owner`; its docstring says what is wrong.
 
     `since` is the first seed to run, for what few of them show.
     """

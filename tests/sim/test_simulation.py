@@ -175,7 +175,7 @@ def test_the_dead_do_nothing_more() -> None:
 
 
 def test_the_document_says_what_is_checked() -> None:
-    """docs/reliability.md names every fault, and every rule in its own words."""
-    text = " ".join((ROOT / "docs" / "reliability.md").read_text().replace("**", "").split()).lower()
+    """docs/rules.md names every fault, and every rule in its own words."""
+    text = " ".join((ROOT / "docs" / "rules.md").read_text().replace("**", "").split()).lower()
     assert [fault.value for fault in Fault if f"| {fault.value} |" not in text] == []
     assert [rule.value for rule in Rule if rule.value.lower() not in text] == []

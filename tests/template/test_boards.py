@@ -125,7 +125,7 @@ def alarmed(*templates: Template) -> set[tuple[str, str]]:
 
 
 def counted() -> set[str]:
-    """The names of what the product's code counts, by where it says `Metric.NAME`."""
+    """The names of what the product's code counts: those that follow "Metric." in it."""
     found = set[str]()
     for file in (path for top in MODULES for path in (ROOT / top).rglob("*.py")):
         if file != ROOT / "spotrelay" / "core" / "names.py":

@@ -37,16 +37,16 @@ class MadeUp:
     """An account whose services count a line a minute, and were refused a launch."""
 
     def alarm_state(self, arn: str) -> tuple[str, str]:
-        """See `lab.pictures.board.Account`."""
+        """The state that the test set."""
         return arn.removesuffix(".Arn>"), "ALARM" if "HeldBack" in arn else "OK"
 
     def custom(self, endpoint: str, params: Mapping[str, Any], start: datetime, end: datetime) -> str:
-        """See `lab.pictures.board.Account`."""
+        """The widget's HTML, made up."""
         assert "spotrelay-widget" in endpoint
         return f"<p>{params['service']}, {start:%H:%M} to {end:%H:%M}</p>"
 
     def events(self, groups: Sequence[str], start: datetime, end: datetime) -> Sequence[Event]:
-        """See `lab.pictures.board.Account`."""
+        """The lines that the test prepared."""
         refused = {"message": "launch_blocked", "service": "demo", "error": HOSTILE}
         return [(END.timestamp() - 30, refused), *COUNTED_LINES]
 

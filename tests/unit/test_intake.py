@@ -48,7 +48,7 @@ class Noted(Controller):
         self.error: PortError | None = None
 
     def handle(self, signals: Sequence[Signal]) -> Sequence[Signal]:
-        """See `Controller.handle`."""
+        """Note the signals."""
         self._note("handle", *signals)
         return []
 
@@ -59,19 +59,19 @@ class Noted(Controller):
         override: Override | None = None,
         announced: Mapping[str, str] = NOTHING,
     ) -> None:
-        """See `Controller.tick`."""
+        """Note the tick."""
         self._note("tick", service, serving, override, *([announced] if announced else []))
 
     def tick_all(self) -> None:
-        """See `Controller.tick_all`."""
+        """Note the tick of all services."""
         self._note("tick_all")
 
     def leave(self, service: str) -> None:
-        """See `Controller.leave`."""
+        """Note the leave."""
         self._note("leave", service)
 
     def note_removal(self, service: str) -> None:
-        """See `Controller.note_removal`."""
+        """Note the removal."""
         self._note("note_removal", service)
 
     def _note(self, *what: object) -> None:
@@ -88,7 +88,7 @@ class Failing(MemoryDeadLetters):
         self._error, self._bodies = error, bodies
 
     def set_aside(self, body: str, why: str, source: str) -> None:
-        """See `ports.DeadLetters.set_aside`."""
+        """Fail for some messages."""
         if body in self._bodies:
             raise self._error
         super().set_aside(body, why, source)

@@ -22,7 +22,7 @@ class Account:
         self.document = document
 
     def get_parameters(self, *, Names: list[str]) -> dict[str, Any]:  # noqa: N803 - boto3's
-        """See SSM."""
+        """SSM: the document, if there is one."""
         assert Names == [service_parameter("chat")]
         return {"Parameters": [{"Value": json.dumps(self.document)}] if self.document else []}
 
@@ -32,7 +32,7 @@ class Account:
         LaunchTemplateId: str,  # noqa: N803
         Versions: list[str],  # noqa: N803
     ) -> dict[str, Any]:
-        """See EC2."""
+        """EC2: the versions, or its error if one doesn't exist."""
         assert LaunchTemplateId == "lt-1"
         if any(int(number) > len(self.data) for number in Versions):
             raise ClientError({"Error": {"Code": kept.VERSION_NOT_FOUND}}, "DescribeLaunchTemplateVersions")

@@ -40,15 +40,15 @@ class World:
         self.now_s += duration_s
 
     def get_parameters(self, *, Names: list[str]) -> dict[str, Any]:  # noqa: N803 - boto3's
-        """See SSM."""
+        """SSM: those of the parameters that exist."""
         return {"Parameters": [{"Name": name} for name in Names if name in self.parameters]}
 
     def get_paginator(self, _: str) -> World:
-        """See EC2."""
+        """EC2: the world pages by itself."""
         return self
 
     def paginate(self, **request: Any) -> Iterator[dict[str, Any]]:
-        """See EC2."""
+        """EC2: the pages of the next look."""
         self.filters = request["Filters"]
         for page in self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]:
             instances = [{"InstanceId": id_, "State": {"Name": state}} for id_, state in page.items()]

@@ -56,7 +56,7 @@ class Oracle:
     """What AWS answers when it is asked for announced events."""
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
-        """See `ports.Surveyor.survey`."""
+        """A survey with the scores that are set; no answer for a service without scores."""
         self.asked.append(spec)
         if spec.service not in self.scores:
             raise Unavailable("DescribeInstanceTypes")
@@ -66,13 +66,13 @@ class Oracle:
         return replace(found, findings=self.findings)
 
     def images(self, spec: ServiceSpec, versions: Collection[int]) -> Mapping[int, Image]:
-        """See `ports.Surveyor.images`."""
+        """An image for each version; a date only for those that aren't gone."""
         assert self.asked[-1] == spec
         made_at = MemoryClock().now()
         return {v: Image(f"ami-{v}", None if v in self.gone else made_at) for v in versions}
 
     def announced(self) -> Mapping[str, str]:
-        """See `ports.Surveyor.announced`."""
+        """What is announced, or the refusal."""
         if self.refusal:
             raise self.refusal
         return self.coming
@@ -397,7 +397,7 @@ class Claimed(MemoryServices):
         self._errors = errors
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
-        """See `ports.Services.get`."""
+        """Fail for some services."""
         if service in self._errors:
             raise self._errors[service]
         return super().get(service, fresh=fresh)

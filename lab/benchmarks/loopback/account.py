@@ -33,7 +33,7 @@ class LoopbackAccount:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Calls per service and action, `dynamodb.GetItem`."""
+        """Calls per service and action, such as "dynamodb.GetItem"."""
         self._items: dict[tuple[str, str], Item] = {}
         self._marked: dict[tuple[str, str], Item] = {}
         self._parameters: dict[str, str] = {}

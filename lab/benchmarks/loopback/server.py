@@ -26,7 +26,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See the base class."""
+        """Keep the connection, for the answers."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 

@@ -1,4 +1,4 @@
-"""What something else launched, drawn from a seed: adopted replicas, and targets that are nobody's here."""
+"""What something else launched, drawn from a seed: adopted replicas and foreign targets."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Source(Protocol):
         ...
 
     def look(self, service: str, now: datetime, earlier: ServiceSnapshot | None) -> ServiceSnapshot:
-        """See `SnapshotReader.read`."""
+        """The service as it is now, with what `earlier` had if a part can't be read."""
         ...
 
     def details(self, service: str, now: datetime, before: Details | None) -> Details:
@@ -111,16 +111,16 @@ class Source(Protocol):
         ...
 
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
-        """See `ServedRequests.minutes`."""
+        """What the load balancer counted, minute by minute; None if the document names no load balancer."""
         ...
 
     def console(self, instance_id: str) -> str:
-        """See `console_output`. Any thread may ask."""
+        """What the instance wrote to its console. Any thread may ask."""
         ...
 
 
 class Poller:
-    """See the module. `explain` puts an error into one line, and says None to a bug."""
+    """Looks at the services that a browser shows. `explain` puts an error into one line; None means a bug."""
 
     def __init__(
         self,

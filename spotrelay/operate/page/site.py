@@ -483,7 +483,7 @@ class _Headers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """One request, as ASGI has it."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -501,7 +501,7 @@ class _Token:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """One request, as ASGI has it."""
         if scope["type"] == "http":
             told, _, path = scope["path"].removeprefix("/").partition("/")
             if not secrets.compare_digest(told.encode(), self._token.encode()):

@@ -44,15 +44,15 @@ class PlaneSource:
         for_details.clients.make("ec2")  # for threads that read a console
 
     def names(self) -> Collection[str]:
-        """See `poller.Source`."""
+        """Services with a document or with rows."""
         return self._only or {*self._looks.services.names(), *self._looks.store.services()}
 
     def look(self, service: str, now: datetime, earlier: ServiceSnapshot | None) -> ServiceSnapshot:
-        """See `poller.Source`."""
+        """A snapshot, read with the clients that are for looks."""
         return SnapshotReader(self._looks).read(service, now, earlier=earlier)
 
     def details(self, service: str, now: datetime, before: Details | None) -> Details:
-        """See `poller.Source`."""
+        """Each part is asked for on its own: one that fails is as it was `before`."""
         plane, old, problems = self._details, before or Details(now), list[str]()
 
         def part(what: str, ask: Callable[[], T], otherwise: T) -> T:
@@ -74,7 +74,7 @@ class PlaneSource:
         )
 
     def served(self, spec: ServiceSpec, since: datetime, now: datetime) -> tuple[Minute, ...] | None:
-        """See `poller.Source`."""
+        """The load balancer's minutes, with the requests that replicas counted themselves."""
         plane = self._details
         ongoing: Mapping[datetime, float] = {}
         if spec.scaling and spec.scaling.ongoing:
@@ -84,5 +84,5 @@ class PlaneSource:
         return plane.requests.minutes(spec, since, now, ongoing)
 
     def console(self, instance_id: str) -> str:
-        """See `poller.Source`."""
+        """EC2's console output."""
         return console_output(self._details.clients, instance_id)

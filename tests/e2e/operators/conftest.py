@@ -74,7 +74,7 @@ class Command:
 
 @pytest.fixture
 def spotrelay(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """See `Command`."""
+    """The command line, with the operator's role, on the local cloud."""
     command = Command(monkeypatch.setenv)
     monkeypatch.setenv("AWS_ENDPOINT_URL", operator.cloud.endpoint)
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)

@@ -318,7 +318,7 @@ class _Session:
         return region
 
     def client(self, service: str, **options: Any) -> Any:
-        """See `boto3.Session.client`."""
+        """A client of a service; `options` are `boto3.Session.client`'s."""
         return self._core.create_client(service, **options)
 
 

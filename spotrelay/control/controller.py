@@ -35,5 +35,5 @@ class Controller(Signals):
         override: Override | None = None,
         announced: Mapping[str, str] = NOTHING,
     ) -> None:
-        """See `Ticks.tick`."""
+        """Run a tick of a service: `Ticks.tick`, imported with the first one."""
         self._ticks.tick(service, serving, override, announced)

@@ -20,6 +20,7 @@ from spotrelay.core.ports import (
     OtherControlPlane,
     PortError,
     Ports,
+    Unavailable,
     UnreadableDocument,
     highest_ended_id,
 )
@@ -149,13 +150,15 @@ class Signals:
         Raises:
             PortError: nobody can say, and another control plane had the service, or its removal was told.
         """
-        ports, spec = self._ports, None
+        ports = self._ports
         try:
             spec = ports.services.get(service)
         except UnreadableDocument as error:
-            self._reporting.held_back(
-                service, "the last document counts", str(error), "deploy the service again"
-            )
+            spec = ports.store.document(service)
+            what = "the last document counts" if spec else "its signals wait"
+            self._reporting.held_back(service, what, str(error), "deploy the service again")
+            if spec is None:
+                raise Unavailable(f"{service}: no earlier document is on record ({error})") from error
         except PortError as error:
             spec = ports.store.document(service)
             if spec is None:

@@ -206,7 +206,7 @@ class Check:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def lacking(self) -> list[str]:
-        """See `missing`; nothing if only a part of the tests has run."""
+        """What is `missing`; nothing if only a part of the tests has run."""
         is_whole = not self._is_part and self._collected and self._ran == self._collected
         return missing([*self._told, *NOTES]) if is_whole else []
 

@@ -470,6 +470,17 @@ def test_warnings_are_replaced_by_the_last_document(damage: Callable[[Troubled],
     assert len(world.fleet.launches) == 1
 
 
+@pytest.mark.parametrize("damage", [unreadable, silent])
+def test_warnings_come_again_where_no_document_is_known(damage: Callable[[Troubled], None]) -> None:
+    """None can be read and none is on record: that isn't taken for a removal, and nothing is lost."""
+    world, controller = serving()
+    table(world).document = None
+    warned = warn(world, active(world)[0])
+    damage(world)
+    assert list(controller.handle(warned)) == list(warned)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("damage", [missing, unreadable, silent])
 def test_who_serves_on_leaves_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
     """The call that takes it out needs no fresh one."""

@@ -23,7 +23,7 @@ from lab.sim.rules.metrics import MetricChecker
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from lab.sim.rules.word import OF_DOCUMENT, let_go
-from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
+from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.spec import ServiceSpec
@@ -457,7 +457,8 @@ def _is_failure(record: CallRecord) -> bool:
 
 def _knows_no_document(records: Sequence[CallRecord]) -> bool:
     """Whether nobody could say what is deployed, and the table has no document to go by."""
-    is_silent = any(c.call is Call.GET and isinstance(c.answer, PortError) for c in records)
+    unknown = PortError | UnreadableDocument
+    is_silent = any(c.call is Call.GET and isinstance(c.answer, unknown) for c in records)
     return is_silent and any(c.call is Call.DOCUMENT and c.answer is None for c in records)
 
 

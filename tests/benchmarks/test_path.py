@@ -13,12 +13,12 @@ MOST = {
     # the decision and 4 of what it is about. It is on record before anything is taken out: all come first.
     # Two moves ask whether the service has standbys, three which slot of an instance it is, and two which
     # version and how many replicas somebody asked for. One closes connections that have rested for hours.
-    "DeregisterTargets": (29, 63),
-    "DeregisterTargets to the contracts": (23, 50),
+    "DeregisterTargets": (26, 55),
+    "DeregisterTargets to the contracts": (20, 42),
     # Also what the loss teaches of its pool, the plan that leaves that pool alone, and the launch itself.
     # Two moves more than without capacity reservations: the document knows the template of each purchase.
-    "CreateFleet": (35, 88),
-    "CreateFleet to the contracts": (28, 70),
+    "CreateFleet": (31, 80),
+    "CreateFleet to the contracts": (24, 62),
 }
 """Files, and moves between them, of someone who reads along. When they become fewer, so do these."""
 

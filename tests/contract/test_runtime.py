@@ -142,15 +142,10 @@ FAST_PATH = {
         " services store table telemetry ticker"
     ),
     "spotrelay.control": "controller intake performing reporting signals",
-    "spotrelay.core": (
-        "answers desired held incidents instances names pools ports replica rows slots spec timing"
-    ),
+    "spotrelay.core": "held incidents instances names pools ports replica rows slots spec timing",
     "spotrelay.events": "interruption rebalance state_change ticks",
     "spotrelay.placement": "cooldowns launching plan",
-    "spotrelay.serving": (
-        "actions changes failures interruption observation projection replacement rollout rotation slots"
-        " standby"
-    ),
+    "spotrelay.serving": "changes failures interruption observation rollout slots standby steps",
 }
 """What a cold start of the function of signals loads of ours, by package. A warning waits for each of these:
 what is added here must be something that a warning needs. What ticks need, and what only some documents have,

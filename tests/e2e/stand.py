@@ -29,6 +29,7 @@ from spotrelay.core.names import (
 )
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.operate.watch import Snapshot, Watch
@@ -51,7 +52,7 @@ WITHIN_S = 90.0
 POLL_S = 0.2
 
 
-Record = TypeVar("Record", Incidents, AlarmState)
+Record = TypeVar("Record", Incidents, AlarmState, Replica)
 
 
 class Stand:
@@ -275,7 +276,12 @@ class Stand:
         """Have all that is on record of the service's alarms have happened so much earlier."""
         store = self.operator.store
 
-        def is_done() -> bool:
+        def refusals() -> None:
+            rows = store.load(self.service).replicas.values()
+            if refused := tuple(_earlier(r, by_s, "blocked_at") for r in rows if r.blocked_at):
+                store.commit(Changes(self.service, update=refused))
+
+        def incidents() -> None:
             record = store.load(self.service).incidents
             alarms = {
                 alarm: _earlier(state, by_s, "since", "minute") for alarm, state in record.alarms.items()
@@ -283,13 +289,22 @@ class Stand:
             earlier = _earlier(
                 record, by_s, "nothing_since", "missing_since", "unlaunched_since", "blocked_at"
             )
+            store.note_incidents(self.service, replace(earlier, alarms=alarms))
+
+        self.written(refusals)
+        self.written(incidents)
+
+    def written(self, write: Callable[[], None]) -> None:
+        """Write to the table what was read from it, unless a tick has just written it: then once more."""
+
+        def is_done() -> bool:
             try:
-                store.note_incidents(self.service, replace(earlier, alarms=alarms))
-            except Conflict:  # a tick has just written it
+                write()
+            except Conflict:
                 return False
             return True
 
-        self.eventually(is_done, "the record of incidents is older")
+        self.eventually(is_done, "a row is written")
 
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""

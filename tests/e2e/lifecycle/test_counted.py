@@ -151,7 +151,7 @@ def test_a_version_that_never_becomes_ready(operator: Operator) -> None:
 
 
 def test_a_quota_that_is_too_small(rare: Bench) -> None:
-    """A survey finds it, and a launch is blocked by it: both are counted."""
+    """A survey finds it, and a launch is blocked by it: both are counted, and the second rings."""
     quota = quota_for(rare.spec.pools[0].instance_type, PurchaseOption.SPOT)
     assert quota
     rare.cloud.set_quota(quota.code, 0)
@@ -160,6 +160,7 @@ def test_a_quota_that_is_too_small(rare: Bench) -> None:
             surveyed(rare)
         with counted(rare, Metric.LAUNCHES_BLOCKED, RARE):
             rare.warn(rare.victim())
+        rare.until_rings(Alarm.CANNOT_LAUNCH)
     finally:
         rare.cloud.set_quota(quota.code, None)
     # In its place on-demand serves, until Spot is tried again.

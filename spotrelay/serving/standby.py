@@ -51,10 +51,12 @@ def bridge(
     missing = (
         spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
     )
+    if missing <= 0:
+        return
     # One that never was resumed is expected to take as long as others.
     known_s = [r.resume_s for r in rows.replicas.values() if r.is_standby and r.resume_s is not None]
     usual_s = timing.middle_s(known_s) if known_s else None
-    for replica in sorted(standbys, key=lambda r: (_drains(r), r.attempts, r.id))[: max(missing, 0)]:
+    for replica in sorted(standbys, key=lambda r: (_drains(r), r.attempts, r.id))[:missing]:
         yield steps.resume(replica, now, "a replica is missing", usual_s)
 
 

@@ -11,6 +11,11 @@ from typing import Any
 import boto3
 
 from lab.pictures.insights import Event
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.log_lines import lines
+
+EVERY_LINE = ""
+"""CloudWatch's pattern that matches all of them."""
 
 
 class CloudAccount:
@@ -44,24 +49,5 @@ class CloudAccount:
         return [event for group in groups for event in self._read(group, start, end)]
 
     def _lines(self, group: str, start: datetime, end: datetime) -> Sequence[Event]:
-        pages = (
-            self._session.client("logs")
-            .get_paginator("filter_log_events")
-            .paginate(
-                logGroupName=group,
-                startTime=int(start.timestamp() * 1000),
-                endTime=int(end.timestamp() * 1000),
-            )
-        )
-        events = (
-            (event["timestamp"] / 1000, _line(event["message"])) for page in pages for event in page["events"]
-        )
-        return [(at, line) for at, line in events if line is not None]
-
-
-def _line(text: str) -> Mapping[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
+        found = lines(Clients(self._session), [group], EVERY_LINE, start, end)
+        return [(event["timestamp"] / 1000, line) for event, line in found]

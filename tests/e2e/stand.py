@@ -15,6 +15,8 @@ import boto3
 
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.log_lines import lines
 from spotrelay.core.incidents import AlarmState, Incidents
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
@@ -184,8 +186,8 @@ class Stand:
 
     def count(self, metric: Metric, service: str = METRICS_NO_SERVICE) -> float:
         """What the functions' logs have counted in the last hour, summed."""
-        lines = self._counted(service, datetime.now(UTC) - timedelta(hours=1))
-        return float(sum(one.get(metric, 0) for one in lines))
+        counted = self._counted(service, datetime.now(UTC) - timedelta(hours=1))
+        return float(sum(one.get(metric, 0) for one in counted))
 
     def _ticks(self, since: datetime) -> list[Mapping[str, Any]]:
         """What each tick of the service that has ended since then counted."""
@@ -193,18 +195,9 @@ class Stand:
 
     def _counted(self, service: str, since: datetime) -> Iterator[Mapping[str, Any]]:
         """What invocations that ended since then counted of a service, each."""
-        logs = self.operator.session.client("logs")
-        for group in self._log_groups():
-            for page in logs.get_paginator("filter_log_events").paginate(
-                logGroupName=group, startTime=int(since.timestamp() * 1000), filterPattern=COUNTED
-            ):
-                lines = (event["message"] for event in page["events"])
-                found = (json.loads(line) for line in lines if line.startswith("{"))
-                yield from (
-                    one
-                    for one in found
-                    if (one.get("message"), one.get(METRICS_DIMENSION)) == (COUNTED, service)
-                )
+        for _, line in lines(Clients(self.operator.session), self._log_groups(), COUNTED, since):
+            if (line.get("message"), line.get(METRICS_DIMENSION)) == (COUNTED, service):
+                yield line
 
     def _log_groups(self) -> list[str]:
         ssm = self.operator.session.client("ssm")

@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Timer
 
 from lab.demo.operator import Operator
-from lab.local.catalog import ON_DEMAND_CAPACITY
 from spotrelay.core.names import TAG_SERVICE
 from spotrelay.core.replica import Replica
 from tests.e2e.clients import CLIENTS, Clients
@@ -121,20 +120,9 @@ def _keep(story: Story) -> None:
 
 def _take(story: Story, *, has_on_demand: bool = False) -> Timer:
     """Warn all of a service in one moment; its pools are dry, and have capacity again `DRY_S` later."""
-    cloud, wanted = story.bench.cloud, set(story.bench.spec.instance_types)
-    types = {pool["instance_type"] for pool in cloud.pools()} & wanted
-    for type_ in types:
-        cloud.dry_up(instance_type=type_, warn=False)
-        if not has_on_demand:
-            cloud.set_capacity(instance_type=type_, on_demand=0)
-    cloud.warn_all([str(r.instance_id) for r in story.before if r.serves])
-
-    def rain() -> None:
-        for type_ in types:
-            cloud.bring_back(instance_type=type_)
-            cloud.set_capacity(instance_type=type_, on_demand=ON_DEMAND_CAPACITY)
-
-    timer = Timer(DRY_S, rain)
+    bring_back = story.bench.dry_up(has_on_demand=has_on_demand)
+    story.bench.cloud.warn_all([str(r.instance_id) for r in story.before if r.serves])
+    timer = Timer(DRY_S, bring_back)
     timer.daemon = True
     timer.start()
     return timer

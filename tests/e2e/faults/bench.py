@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
+from lab.local.catalog import ON_DEMAND_CAPACITY
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica
 from tests.e2e.faults import rules
@@ -74,6 +75,21 @@ class Bench(Stand):
     def struck(self) -> None:
         """Wait until every fault has happened as often, or for as long, as it was to."""
         self.eventually(lambda: not self.cloud.faults(), "the faults have struck")
+
+    def dry_up(self, *, has_on_demand: bool = False) -> Callable[[], None]:
+        """Let no pool of the service have Spot capacity, nor on-demand unless that is said; what ends it."""
+        types = {pool["instance_type"] for pool in self.cloud.pools()} & {*self.spec.instance_types}
+        for type_ in types:
+            self.cloud.dry_up(instance_type=type_, warn=False)
+            if not has_on_demand:
+                self.cloud.set_capacity(instance_type=type_, on_demand=0)
+
+        def bring_back() -> None:
+            for type_ in types:
+                self.cloud.bring_back(instance_type=type_)
+                self.cloud.set_capacity(instance_type=type_, on_demand=ON_DEMAND_CAPACITY)
+
+        return bring_back
 
     def interruption(self, replica: Replica) -> Mapping[str, Any]:
         """The local cloud's record of the interruption of a replica's instance."""

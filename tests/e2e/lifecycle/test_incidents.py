@@ -42,23 +42,9 @@ def rare(operator: Operator) -> Iterator[Bench]:
     bench.cloud.clear_faults()
 
 
-def nothing_is_to_be_had(bench: Bench, *, on_demand: int) -> None:
-    """No Spot anywhere, and on demand so many of each type."""
-    for type_ in {pool.instance_type for pool in bench.spec.pools}:
-        bench.cloud.dry_up(instance_type=type_, warn=False)
-        bench.cloud.set_capacity(instance_type=type_, on_demand=on_demand)
-
-
-def all_is_to_be_had(bench: Bench) -> None:
-    """Everywhere, again."""
-    for type_ in {pool.instance_type for pool in bench.spec.pools}:
-        bench.cloud.set_capacity(instance_type=type_, on_demand=100)
-        bench.cloud.bring_back(instance_type=type_)
-
-
 def test_nothing_ready_rings_alone(rare: Bench) -> None:
     """EC2 takes all and has nothing else: one alarm tells it, until something serves again."""
-    nothing_is_to_be_had(rare, on_demand=0)
+    bring_back = rare.dry_up()
     try:
         rare.warn_all(rare.watch.look().ready)
         rare.watch.until(lambda seen: not seen.ready, "nothing serves", WITHIN_S)
@@ -67,7 +53,7 @@ def test_nothing_ready_rings_alone(rare: Bench) -> None:
         rare.pass_minutes()
         assert rare.ringing() == {Alarm.NOTHING_READY}
     finally:
-        all_is_to_be_had(rare)
+        bring_back()
     rare.watch.until(lambda seen: bool(seen.ready), "something serves", FOREVER_S)
     rare.until_rings(Alarm.NOTHING_READY, rings=False)
     assert rare.ringing() == set()
@@ -92,7 +78,7 @@ def test_not_whole_rings_after_a_start(rare: Bench) -> None:
 
 def test_a_fallback_that_stays_too_long_rings(rare: Bench) -> None:
     """After its two hours; until Spot is to be had again and serves in its place."""
-    nothing_is_to_be_had(rare, on_demand=100)
+    bring_back = rare.dry_up(has_on_demand=True)
     try:
         rare.warn(rare.victim())
         seen = rare.watch.until(
@@ -105,7 +91,7 @@ def test_a_fallback_that_stays_too_long_rings(rare: Bench) -> None:
         rare.until_rings(Alarm.FALLBACK_TOO_LONG)
         assert rare.ringing() == {Alarm.FALLBACK_TOO_LONG}
     finally:
-        all_is_to_be_had(rare)
+        bring_back()
     rare.watch.until(lambda seen: not any(r.is_fallback for r in seen.present), "Spot serves", FOREVER_S)
     rare.until_rings(Alarm.FALLBACK_TOO_LONG, rings=False)
     rare.whole(rare.spec.replicas)

@@ -237,8 +237,7 @@ def no_event_of_a_reclaim(stage: Stage) -> None:
 def a_lone_fallback_is_overloaded(stage: Stage) -> None:
     """It is late for its checks for longer than a fallback may be, and goes when another one serves."""
     bench = stage.bench
-    for type_ in {pool["instance_type"] for pool in bench.cloud.pools()} & set(bench.spec.instance_types):
-        bench.cloud.dry_up(instance_type=type_, warn=False)
+    bench.dry_up(has_on_demand=True)
     bench.want(1)
     seen = stage.until(lambda seen: any(r.serves for r in seen.values()), "a fallback serves")
     (lone,) = (r for r in seen.values() if r.serves)

@@ -41,9 +41,7 @@ def test_a_whole_fleet_is_fine(demo: Bench, spotrelay: Command) -> None:
 def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command) -> None:
     """Neither Spot nor on-demand has any: a check exits with 1 and quotes EC2; later it is whole again."""
     victim = demo.victim()
-    for type_ in {pool.instance_type for pool in demo.spec.pools}:
-        demo.cloud.dry_up(instance_type=type_, warn=False)
-        demo.cloud.set_capacity(instance_type=type_, on_demand=0)
+    bring_back = demo.dry_up()
     try:
         demo.warn(victim)
         demo.watch.until(
@@ -56,9 +54,7 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
         assert f"replica {victim.id} was lost at" in out
         rings(demo, spotrelay, "CannotLaunch", is_to_ring=True)
     finally:
-        for type_ in {pool.instance_type for pool in demo.spec.pools}:
-            demo.cloud.set_capacity(instance_type=type_, on_demand=100)
-            demo.cloud.bring_back(instance_type=type_)
+        bring_back()
     serving(demo)
     code, _, _ = spotrelay("status", "demo", "--check")
     assert code == 0

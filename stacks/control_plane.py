@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
@@ -130,6 +132,28 @@ LATE_TICK = Duration.minutes(45)
 four times more, after six minutes each. Older ones mean that ticks come faster than they are run."""
 
 
+@dataclass(frozen=True)
+class _Queues:
+    signals: FunctionQueue
+    ticks: FunctionQueue
+    leaves: FunctionQueue
+    dead_letters: sqs.Queue
+    surveys_failed: sqs.Queue
+
+
+@dataclass(frozen=True)
+class _Functions:
+    on_signal: ControlFunction
+    reconcile: ControlFunction
+    survey: ControlFunction
+    widget: ControlFunction
+
+    @property
+    def logged(self) -> tuple[ControlFunction, ...]:
+        """Those whose log tells what was decided."""
+        return self.on_signal, self.reconcile, self.survey
+
+
 class ControlPlaneStack(Stack):
     """Once per account and region, for all services."""
 
@@ -137,6 +161,74 @@ class ControlPlaneStack(Stack):
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
         self.template_options.metadata = settings.kept(OF_CONTROL_PLANE)
         table = self._table()
+        queues = self._queues()
+        self._route_events(queues)
+        drill_role = drills.drill_role(self, "InterruptionRole")
+        code = functions_code()
+        functions = self._functions(code, table, queues, settings)
+        identity = self._identity(table, queues, functions)
+        drill = drills.DrillFunction(self, "Drill", code=code, drill_role=drill_role)
+        for function in (drill.function, *(control.function for control in functions.logged)):
+            # They compare it with their own table, so it must be there before them. And where it is another
+            # control plane's, the deployment ends here, before there is a second controller.
+            function.node.add_dependency(identity)
+        queues.signals.feed(functions.on_signal.function, batch_size=SIGNAL_BATCH)
+        queues.ticks.feed(
+            functions.reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY
+        )
+        # Beside the ticks. A leave asks no replica and launches nothing: a few calls to AWS, and it is done.
+        queues.leaves.feed(functions.reconcile.function, batch_size=TICK_BATCH)
+        self._schedule_surveys(functions.survey.function, queues.dead_letters)
+        alarms = self._alarms(queues, functions, settings)
+        log_groups = [control.log_group for control in functions.logged]
+        policies = operators.policies(
+            self,
+            table_arn=table.table_arn,
+            log_groups=log_groups,
+            drill_function_arn=drill.function.function_arn,
+            widget_arn=functions.widget.function.function_arn,
+            dead_letter_arn=queues.dead_letters.queue_arn,
+        )
+        board = dashboard(self, "Dashboard", alarms=alarms.alarms, logs=log_groups)
+        self._outputs(
+            functions,
+            drill_role,
+            {
+                "TableName": table.table_name,
+                "SignalQueueUrl": queues.signals.queue.queue_url,
+                "LeaveQueueUrl": queues.leaves.queue.queue_url,
+                "TickQueueUrl": queues.ticks.queue.queue_url,
+                "DeadLetterQueueUrl": queues.dead_letters.queue_url,
+                "OnSignalFunction": functions.on_signal.function.function_name,
+                "ReconcileFunction": functions.reconcile.function.function_name,
+                "SurveyFunction": functions.survey.function.function_name,
+                "SurveyRole": functions.survey.role.role_name,
+                "AlarmTopic": alarms.topic.topic_arn,
+                "DashboardName": board.dashboard_name,
+                "OperatorPolicy": policies.operator.managed_policy_arn,
+                "DrillPolicy": policies.drill.managed_policy_arn,
+                "DrillFunction": drill.function.function_name,
+                "DrillRole": drill_role.role_arn,
+            },
+        )
+
+    def _table(self) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            "Table",
+            partition_key=dynamodb.Attribute(name=TABLE_PARTITION_KEY, type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name=TABLE_SORT_KEY, type=dynamodb.AttributeType.STRING),
+            time_to_live_attribute=TABLE_TTL,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            # It knows which instances are ours, and the IDs given: losing the stack must not lose that. Only
+            # a first deployment that fails takes its empty table away again.
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
+        )
+
+    def _queues(self) -> _Queues:
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
         # One for all, since each alarm costs: every message in it says where it came from. It is the ticks'
         # own, so that what people said (an override, a removal) is still in it after an upgrade.
@@ -155,33 +247,34 @@ class ControlPlaneStack(Stack):
             visibility=LEAVE_VISIBILITY,
             dead_letters=dead_letters,
         )
-        self._route_events(signals.queue, ticks.queue, dead_letters)
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
+        return _Queues(signals, ticks, leaves, dead_letters, surveys_failed)
 
-        drill_role = drills.drill_role(self, "InterruptionRole")
+    def _functions(
+        self, code: lambda_.Code, table: dynamodb.Table, queues: _Queues, settings: AppSettings
+    ) -> _Functions:
         place = permissions.Place(
             partition=self.partition,
             region=self.region,
             account=self.account,
             table_arn=table.table_arn,
-            tick_queue_arn=ticks.queue.queue_arn,
-            leave_queue_arn=leaves.queue.queue_arn,
-            dead_letter_queue_arn=dead_letters.queue_arn,
-            surveys_failed_arn=surveys_failed.queue_arn,
+            tick_queue_arn=queues.ticks.queue.queue_arn,
+            leave_queue_arn=queues.leaves.queue.queue_arn,
+            dead_letter_queue_arn=queues.dead_letters.queue_arn,
+            surveys_failed_arn=queues.surveys_failed.queue_arn,
             kms_key_arn=settings.kms_key_arn,
             template_conditions=settings.template_conditions,
         )
         environment: dict[str, str] = {
             Env.TABLE: table.table_name,
-            Env.TICK_QUEUE_URL: ticks.queue.queue_url,
-            Env.LEAVE_QUEUE_URL: leaves.queue.queue_url,
-            Env.DEAD_LETTER_QUEUE_URL: dead_letters.queue_url,
+            Env.TICK_QUEUE_URL: queues.ticks.queue.queue_url,
+            Env.LEAVE_QUEUE_URL: queues.leaves.queue.queue_url,
+            Env.DEAD_LETTER_QUEUE_URL: queues.dead_letters.queue_url,
             Env.SERVICES_PATH: SERVICES_PATH,
             "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
             **({Env.METRICS: ALL_METRICS} if settings.all_metrics else {}),
         }
-        code = functions_code()
         on_signal = ControlFunction(
             self,
             "OnSignal",
@@ -214,7 +307,7 @@ class ControlPlaneStack(Stack):
             timeout=SURVEY_TIMEOUT,
             environment={n: value for n, value in environment.items() if n != Env.LEAVE_QUEUE_URL},
             place=place,
-            dead_letters=surveys_failed,
+            dead_letters=queues.surveys_failed,
         )
         widget = ControlFunction(
             self,
@@ -227,8 +320,11 @@ class ControlPlaneStack(Stack):
             place=place,
             function_name=WIDGET_FUNCTION,
         )
-        # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
-        identity = ssm.StringParameter(
+        return _Functions(on_signal, reconcile, survey, widget)
+
+    def _identity(self, table: dynamodb.Table, queues: _Queues, functions: _Functions) -> ssm.StringParameter:
+        """Its name is fixed, so that CloudFormation refuses a second control plane for the same services."""
+        return ssm.StringParameter(
             self,
             "Identity",
             parameter_name=CONTROL_PLANE_PARAMETER,
@@ -236,39 +332,27 @@ class ControlPlaneStack(Stack):
             string_value=self.to_json_string(
                 {
                     "table": table.table_name,
-                    "tick_queue_url": ticks.queue.queue_url,
+                    "tick_queue_url": queues.ticks.queue.queue_url,
                     "drill_function": DRILL_FUNCTION,
                     "dashboard": dashboard_name(self.region),
-                    "log_groups": [
-                        control.log_group.log_group_name for control in (on_signal, reconcile, survey)
-                    ],
+                    "log_groups": [control.log_group.log_group_name for control in functions.logged],
                 }
             ),
         )
-        drill = drills.DrillFunction(self, "Drill", code=code, drill_role=drill_role)
-        drill.function.node.add_dependency(identity)
-        for control in (on_signal, reconcile, survey):
-            # They compare it with their own table, so it must be there before them. And where it is another
-            # control plane's, the deployment ends here, before there is a second controller.
-            control.function.node.add_dependency(identity)
-        signals.feed(on_signal.function, batch_size=SIGNAL_BATCH)
-        ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
-        # Beside the ticks. A leave asks no replica and launches nothing: a few calls to AWS, and it is done.
-        leaves.feed(reconcile.function, batch_size=TICK_BATCH)
 
-        self._schedule_surveys(survey.function, dead_letters)
-
+    def _alarms(self, queues: _Queues, functions: _Functions, settings: AppSettings) -> Alarms:
+        on_signal, reconcile = functions.on_signal, functions.reconcile
         alarms = Alarms(self, "Alarms", email=settings.alarm_email)
         alarms.on_dead_letters(
             "DeadLetters",
-            dead_letters,
+            queues.dead_letters,
             "A message could not be handled, or EventBridge could not deliver an event. It says where it came"
             " from: DeadLetterQueueSourceArn, RULE_ARN, or source and why.",
         )
-        alarms.on_certificates(dead_letters)
+        alarms.on_certificates(queues.dead_letters)
         alarms.on_waiting(
             "LateSignals",
-            signals.queue,
+            queues.signals.queue,
             LATE_SIGNAL,
             on_signal,
             "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
@@ -276,7 +360,7 @@ class ControlPlaneStack(Stack):
         )
         alarms.on_waiting(
             "LateTicks",
-            ticks.queue,
+            queues.ticks.queue,
             LATE_TICK,
             reconcile,
             "Ticks wait: what went wrong is healed late. If reconcile fails or is throttled, its own alarms"
@@ -311,40 +395,13 @@ class ControlPlaneStack(Stack):
             " too small, an image that is gone, surveys that don't come, a warned replica that left late.",
             of_minutes=2,
         )
-        policies = operators.policies(
-            self,
-            table_arn=table.table_arn,
-            log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
-            drill_function_arn=drill.function.function_arn,
-            widget_arn=widget.function.function_arn,
-            dead_letter_arn=dead_letters.queue_arn,
-        )
-        board = dashboard(
-            self,
-            "Dashboard",
-            alarms=alarms.alarms,
-            logs=[control.log_group for control in (on_signal, reconcile, survey)],
-        )
+        return alarms
 
-        for name, value in {
-            "TableName": table.table_name,
-            "SignalQueueUrl": signals.queue.queue_url,
-            "LeaveQueueUrl": leaves.queue.queue_url,
-            "TickQueueUrl": ticks.queue.queue_url,
-            "DeadLetterQueueUrl": dead_letters.queue_url,
-            "OnSignalFunction": on_signal.function.function_name,
-            "ReconcileFunction": reconcile.function.function_name,
-            "SurveyFunction": survey.function.function_name,
-            "SurveyRole": survey.role.role_name,
-            "AlarmTopic": alarms.topic.topic_arn,
-            "DashboardName": board.dashboard_name,
-            "OperatorPolicy": policies.operator.managed_policy_arn,
-            "DrillPolicy": policies.drill.managed_policy_arn,
-            "DrillFunction": drill.function.function_name,
-            "DrillRole": drill_role.role_arn,
-        }.items():
+    def _outputs(self, functions: _Functions, drill_role: iam.Role, values: dict[str, str]) -> None:
+        for name, value in values.items():
             CfnOutput(self, name, value=value)
-        for name, control in {"OnSignalRole": on_signal, "ReconcileRole": reconcile}.items():
+        exported = {"OnSignalRole": functions.on_signal, "ReconcileRole": functions.reconcile}
+        for name, control in exported.items():
             # Always exported, used or not: an export in use can't be taken away.
             CfnOutput(self, name, value=control.role.role_name, export_name=role_export(control.name))
         CfnOutput(self, "DrillRoleName", value=drill_role.role_name, export_name=role_export(DRILL))
@@ -357,24 +414,9 @@ class ControlPlaneStack(Stack):
             description="In use by every service's stack, so that this one can't be deleted before them",
         )
 
-    def _table(self) -> dynamodb.Table:
-        return dynamodb.Table(
-            self,
-            "Table",
-            partition_key=dynamodb.Attribute(name=TABLE_PARTITION_KEY, type=dynamodb.AttributeType.STRING),
-            sort_key=dynamodb.Attribute(name=TABLE_SORT_KEY, type=dynamodb.AttributeType.STRING),
-            time_to_live_attribute=TABLE_TTL,
-            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
-                point_in_time_recovery_enabled=True
-            ),
-            # It knows which instances are ours, and the IDs given: losing the stack must not lose that. Only
-            # a first deployment that fails takes its empty table away again.
-            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
-        )
-
-    def _route_events(self, signals: sqs.Queue, ticks: sqs.Queue, undelivered: sqs.Queue) -> None:
+    def _route_events(self, queues: _Queues) -> None:
         """Lead EC2's events and the tick to their queues, and what can't be delivered to another."""
+        signals, ticks, undelivered = queues.signals.queue, queues.ticks.queue, queues.dead_letters
         for id_, pattern in EVENT_PATTERNS.items():
             rule = events.Rule(self, id_, event_pattern=pattern)
             rule.add_target(

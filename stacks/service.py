@@ -8,8 +8,9 @@ from aws_cdk import Annotations, CfnOutput, Stack, Tags
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core.names import TAG_SERVICE, service_parameter
-from spotrelay.service import Service, runtime
+from spotrelay.file.compile import runtime
+from spotrelay.file.service import Service
+from spotrelay.plane.core.names import TAG_SERVICE, service_parameter
 from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
 from stacks.given import GivenPermissions
 from stacks.kept import Kept

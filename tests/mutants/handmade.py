@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.sites import ROOT, path_of
+from tests.mutants.sites import PREFIX, ROOT, path_of
 
 
 class StaleMutantError(ValueError):
@@ -36,7 +36,7 @@ class HandMade:
         Raises:
             StaleMutantError: its text doesn't occur in the module, or more than once.
         """
-        module = f"spotrelay.{self.module}"
+        module = f"{PREFIX}{self.module}"
         path = path_of(module)
         source = path.read_text(encoding="utf-8")
         if (times := source.count(self.old)) != 1:

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.core.names import SERVICE_NAME
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import Service, ServiceFileError, envfile, load, runtime, user_data
-from spotrelay.service.naming import slug
+from spotrelay.file.compile import runtime
+from spotrelay.file.instance import envfile
+from spotrelay.file.service import Service, ServiceFileError, load, user_data
+from spotrelay.file.source.naming import slug
+from spotrelay.plane.core.names import SERVICE_NAME
+from spotrelay.plane.core.spec import ServiceSpec
 
 from .conftest import GOOD, Loader, Refuser
 from .test_bad_input import REPLICAS, changed

@@ -12,26 +12,26 @@ from unittest.mock import patch
 
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
-from spotrelay import events
-from spotrelay.control import intake, performing, reporting
-from spotrelay.control import ticks as control_ticks
-from spotrelay.control.controller import Controller
-from spotrelay.control.gathering import Gatherer
-from spotrelay.control.intake import Intake
-from spotrelay.control.notifying import Notifier
-from spotrelay.control.performing import Outcome, Performer
-from spotrelay.control.probing import Probing
-from spotrelay.control.reporting import Reporting
-from spotrelay.control.ticks import Ticks
-from spotrelay.core import rows as core_rows
-from spotrelay.core import timing
-from spotrelay.core.answers import Answers, BusyEvidence, Work
-from spotrelay.core.held import Held, Override
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.instances import Refusal, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
-from spotrelay.core.ports import (
+from spotrelay.plane import events
+from spotrelay.plane.control import intake, performing, reporting
+from spotrelay.plane.control import ticks as control_ticks
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.gathering import Gatherer
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.control.notifying import Notifier
+from spotrelay.plane.control.performing import Outcome, Performer
+from spotrelay.plane.control.probing import Probing
+from spotrelay.plane.control.reporting import Reporting
+from spotrelay.plane.control.ticks import Ticks
+from spotrelay.plane.core import rows as core_rows
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.answers import Answers, BusyEvidence, Work
+from spotrelay.plane.core.held import Held, Override
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.instances import Refusal, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
+from spotrelay.plane.core.ports import (
     Conflict,
     LaunchRequest,
     LaunchResult,
@@ -39,17 +39,17 @@ from spotrelay.core.ports import (
     PortError,
     Unavailable,
 )
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.scaling import Bounds, Load, Scaling
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import ticks
-from spotrelay.events.ticks import Tick, TickKind
-from spotrelay.memory import MemoryStore
-from spotrelay.placement import cooldowns, launching, surveying
-from spotrelay.placement import plan as placement
-from spotrelay.serving import (
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.scaling import Bounds, Load, Scaling
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import ticks
+from spotrelay.plane.events.ticks import Tick, TickKind
+from spotrelay.plane.memory import MemoryStore
+from spotrelay.plane.placement import cooldowns, launching, surveying
+from spotrelay.plane.placement import plan as placement
+from spotrelay.plane.serving import (
     changes,
     failures,
     holding,
@@ -69,10 +69,10 @@ from spotrelay.serving import (
     strength,
     supersede,
 )
-from spotrelay.serving.holding import Holding
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.reconcile import Stage
-from spotrelay.serving.steps import HoldBack, Step
+from spotrelay.plane.serving.holding import Holding
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.reconcile import Stage
+from spotrelay.plane.serving.steps import HoldBack, Step
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from stacks.bundling import (
 MAX_BYTES = 6_000_000
 """Uploaded in a second and unpacked at every cold start."""
 
-NOT_IN_A_FUNCTION = ("advice", "catalog", "cli", "operate/access.py", "operate/drill.py", "service")
+NOT_IN_A_FUNCTION = ("file", "messages.py", "operator", "plane/memory.py")
 
 OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
 
@@ -30,8 +30,8 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     bring_runtime(tmp_path)
     program = (
         "from lambdas import drill, on_signal, reconcile, removal, survey, widget;"
-        "from spotrelay.aws import runtime;"
-        "from spotrelay.core.names import Metric;"
+        "from spotrelay.plane.aws import runtime;"
+        "from spotrelay.plane.core.names import Metric;"
         "assert on_signal.handler and reconcile.handler and removal.handler and survey.handler;"
         "runtime.telemetry.record('imported');"
         "runtime.telemetry.count(Metric.CONFLICTS);"

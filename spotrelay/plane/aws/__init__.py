@@ -1,1 +1,1 @@
-"""The ports on AWS, with boto3. `runtime` puts them together; nothing else outside imports from here."""
+"""The ports on AWS, with boto3. `runtime` puts them together for the functions."""

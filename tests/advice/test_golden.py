@@ -11,7 +11,7 @@ import pytest
 
 from spotrelay.file.catalog import list_prices
 from spotrelay.operator.advice.fitting import Cause
-from spotrelay.operator.advice.memory import Phase
+from spotrelay.operator.advice.gpu_memory import Phase
 from spotrelay.operator.advice.ranking import Market, Rank
 
 from .questions import advised, asked, bounds, groups, names, why_not

@@ -27,7 +27,7 @@ from spotrelay.operator.look.cost import Cost, DayCost
 from spotrelay.operator.look.curves import curves
 from spotrelay.operator.look.explain import explain
 from spotrelay.operator.look.history import history
-from spotrelay.operator.look.rollout import Progress
+from spotrelay.operator.look.progress import Progress
 from spotrelay.operator.look.scores import ZoneScores
 from spotrelay.plane.accounting.spending import Spending
 from spotrelay.plane.aws.requests import Requests

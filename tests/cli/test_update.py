@@ -10,7 +10,7 @@ import typer
 
 from spotrelay.operator.cli import deploying, update
 from spotrelay.operator.cli.errors import EXIT_FAILED
-from spotrelay.operator.look.rollout import Progress
+from spotrelay.operator.look.progress import Progress
 from tests.examples import demo_spec
 
 

@@ -21,7 +21,7 @@ from spotrelay.plane.core.scaling import Load, MetricTarget, Needed, OngoingTarg
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.memory import MemoryLoads
-from spotrelay.plane.serving.scaling import decide, is_open, needed
+from spotrelay.plane.serving.autoscaling import decide, is_open, needed
 from tests.contract.conftest import Monotonic
 from tests.examples import demo_spec
 

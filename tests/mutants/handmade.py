@@ -57,7 +57,7 @@ def handmade() -> list[Mutant]:
 HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "unknown-load-scales-down",
-        "serving.scaling",
+        "serving.autoscaling",
         """\
         return replace(held, falling_since=None)
 """,
@@ -69,7 +69,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "load-followed-at-once",
-        "serving.scaling",
+        "serving.autoscaling",
         "since = before.falling_since or now",
         "since = before.falling_since or now - seconds(scaling.downscale_delay_s)",
         "replicas go at the first look that needs fewer",

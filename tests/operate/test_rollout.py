@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spotrelay.operator.look.rollout import Progress, progress
+from spotrelay.operator.look.progress import Progress, progress
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff

@@ -28,7 +28,7 @@ from spotrelay.operator.cli.status import _rendered
 from spotrelay.operator.look.cost import cost
 from spotrelay.operator.look.explain import explain
 from spotrelay.operator.look.history import history
-from spotrelay.operator.look.rollout import progress
+from spotrelay.operator.look.progress import progress
 from spotrelay.operator.look.scores import scores_of
 from spotrelay.operator.page.picture import last_hour
 from spotrelay.plane.accounting import days

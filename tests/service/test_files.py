@@ -34,7 +34,7 @@ from spotrelay.file.values.files import (
     bucket,
     target,
 )
-from spotrelay.file.values.requirements import FINDINGS, Finding
+from spotrelay.file.values.parsing import FINDINGS, Finding
 from spotrelay.operator.cli import deploying
 from stacks.settings import AppSettings
 from tests.service.conftest import GOOD, Loader

@@ -50,6 +50,7 @@ from spotrelay.plane.memory import MemoryStore
 from spotrelay.plane.placement import cooldowns, launching, surveying
 from spotrelay.plane.placement import plan as placement
 from spotrelay.plane.serving import (
+    autoscaling,
     changes,
     failures,
     holding,
@@ -62,7 +63,6 @@ from spotrelay.plane.serving import (
     reconcile,
     replacement,
     rollout,
-    scaling,
     silence,
     standby,
     steps,
@@ -174,7 +174,7 @@ _drop = strength._drop
 _least_missed = strength._least_missed
 _derive = core_rows.derive
 _read = Controller._read
-_decide_load = scaling.decide
+_decide_load = autoscaling.decide
 _applied_to = core_rows.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
@@ -848,19 +848,19 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
-@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=89)
+@mistake(autoscaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=89)
 def unknown_load_is_none(wanted: Any, before: Any, load: Load, *args: Any) -> Any:
     """What wasn't measured counts as no load at all."""
     return _decide_load(wanted, before, Load(load.requests_per_s or 0.0), *args)
 
 
-@mistake(scaling, "decide", Rule.SCALED_AFTER_DELAY)
+@mistake(autoscaling, "decide", Rule.SCALED_AFTER_DELAY)
 def the_load_is_followed_at_once(wanted: Any, *args: Any) -> Any:
     """Each change of the load changes the number of replicas."""
     return _decide_load(replace(wanted, upscale_delay_s=0.0, downscale_delay_s=0.0), *args)
 
 
-@mistake(scaling, "decide", Rule.LOAD_AT_REST)
+@mistake(autoscaling, "decide", Rule.LOAD_AT_REST)
 def the_load_is_never_followed(_wanted: Any, before: Any, *args: Any) -> Any:
     """The number of replicas stays, whatever the load."""
     return before
@@ -872,7 +872,7 @@ def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
     return Bounds(0, 999)
 
 
-@mistake(scaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
+@mistake(autoscaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
 def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     """Where the number on record is lost, the file's number counts, however many serve."""
     return core_rows.ScaleRequest(spec.replicas - 3, None)

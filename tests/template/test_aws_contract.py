@@ -57,7 +57,7 @@ OF_OUR_OWN = {
 }
 """Each setting as it isn't by default."""
 
-PERMISSIONS = "spotrelay/operator/look/permissions.py"
+PERMISSIONS = "spotrelay/operator/look/denied.py"
 """The one place outside of the adapters that reads AWS's codes."""
 
 

@@ -21,7 +21,7 @@ from spotrelay.plane.core.scaling import (
 )
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.memory import EPOCH
-from spotrelay.plane.serving.scaling import SILENCE_MIN, is_open, needed
+from spotrelay.plane.serving.autoscaling import SILENCE_MIN, is_open, needed
 
 NOW = EPOCH + seconds(10_001 * 60)
 """No minute in which it is asked for everything."""

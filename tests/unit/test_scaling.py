@@ -33,7 +33,7 @@ from spotrelay.plane.core.scaling import (
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.memory import EPOCH
-from spotrelay.plane.serving.scaling import decide, with_ongoing
+from spotrelay.plane.serving.autoscaling import decide, with_ongoing
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spotrelay.file import catalog
-from spotrelay.file.compile import rounds, runtime
+from spotrelay.file.compile import rounds, runtime_document
 from spotrelay.file.dialects.dialect import Canonical, Dialect, canonical
 from spotrelay.file.fields import brought_checks, scaling
 from spotrelay.file.fields.file_fields import with_registry
@@ -243,8 +243,8 @@ def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
 
 
 def _document_problems(document: Document, service: Service) -> Iterator[Problem]:
-    size = runtime.size(service)
-    if size > runtime.MAX_CHARACTERS:
+    size = runtime_document.size(service)
+    if size > runtime_document.MAX_CHARACTERS:
         probe = service.readiness_probe
         way = next((name for name in ALTERNATIVES if name in document.values["resources"]), "any_of")
         parts: dict[Location, object] = {
@@ -257,7 +257,7 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
         yield document.problem(
             largest,
             f"makes the service's runtime document {size} characters long, and Parameter Store takes"
-            f" {runtime.MAX_CHARACTERS}: make it shorter",
+            f" {runtime_document.MAX_CHARACTERS}: make it shorter",
         )
 
 

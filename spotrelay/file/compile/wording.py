@@ -15,7 +15,7 @@ from spotrelay.file.dialects.skyserve import SAME
 from spotrelay.file.fields.schema import ServiceFile
 from spotrelay.file.source.document import Location, field_name
 from spotrelay.file.values.candidate import ALTERNATIVES
-from spotrelay.file.values.requirements import FINDINGS, Finding
+from spotrelay.file.values.parsing import FINDINGS, Finding
 from spotrelay.messages import did_you_mean, shown
 
 _NOT_HERE = {

@@ -10,7 +10,7 @@ from spotrelay.file.fields.sections import ServiceSection, SpotRelaySection
 from spotrelay.file.model import Service
 from spotrelay.file.source.document import Location
 from spotrelay.file.values.brought import Arn, arns
-from spotrelay.file.values.requirements import Finding
+from spotrelay.file.values.parsing import Finding
 from spotrelay.plane.core.names import instances_namespace
 
 _OF_OUR_BALANCER: Mapping[Location, str] = {

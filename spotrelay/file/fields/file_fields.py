@@ -22,7 +22,7 @@ from spotrelay.file.values.files import (
     repository,
     target,
 )
-from spotrelay.file.values.requirements import Finding, rejected
+from spotrelay.file.values.parsing import Finding, rejected
 from spotrelay.messages import shown
 
 DOCKER = "docker:"

@@ -34,7 +34,7 @@ from spotrelay.file.source.document import Location
 from spotrelay.file.source.environment import PARAMETER_NAME
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import ALTERNATIVES, MAX_REGIONS, SAME, Alternatives, Candidate, Lack
-from spotrelay.file.values.requirements import (
+from spotrelay.file.values.parsing import (
     FINDINGS,
     REGION,
     Finding,

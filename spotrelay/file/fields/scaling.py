@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from spotrelay.file.instance import gpu
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.requirements import Finding, parse_accelerators, rejected
+from spotrelay.file.values.parsing import Finding, parse_accelerators, rejected
 from spotrelay.messages import shown
 from spotrelay.plane.core.instance_types import InstanceType
 from spotrelay.plane.core.requirements import Accelerators

@@ -31,7 +31,7 @@ from spotrelay.file.source.environment import PARAMETER_NAME
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import Fields
 from spotrelay.file.values.files import FileMount, FilesError, GitRepository, target
-from spotrelay.file.values.requirements import Finding, rejected
+from spotrelay.file.values.parsing import Finding, rejected
 from spotrelay.messages import shown
 from spotrelay.plane.core.pools import LEAST_TYPES
 from spotrelay.plane.core.spec import OnUpdate

@@ -15,7 +15,7 @@ from spotrelay.file.fields.evidence import BusySection
 from spotrelay.file.fields.scaling import ReplicaPolicy, ScalingSection
 from spotrelay.file.values import brought
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.requirements import (
+from spotrelay.file.values.parsing import (
     MAX_PORT,
     ZONE,
     Finding,

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spotrelay.file.source.document import Location
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.requirements import Finding, parse_names, rejected
+from spotrelay.file.values.parsing import Finding, parse_names, rejected
 
 MAX_SECURITY_GROUPS = 4
 """A network interface takes five by default, and one may be SpotRelay's own."""

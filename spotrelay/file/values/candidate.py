@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from spotrelay.file import catalog
 from spotrelay.file.source.document import Location
 from spotrelay.file.values import eligibility
-from spotrelay.file.values.requirements import (
+from spotrelay.file.values.parsing import (
     FINDINGS,
     REGION,
     TYPE_OR_FAMILY,

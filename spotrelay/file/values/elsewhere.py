@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from spotrelay.file.values.candidate import ALTERNATIVES, SAME, other_cloud
-from spotrelay.file.values.requirements import Finding, findings_of, parse_accelerators
+from spotrelay.file.values.parsing import Finding, findings_of, parse_accelerators
 
 
 def why_not_on_aws(values: Mapping[str, Any]) -> Finding | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from spotrelay.file import catalog
 from spotrelay.operator.advice.fitting import Cause, Fit, Out, Question, candidates, fitting, relaxed
-from spotrelay.operator.advice.memory import PRECISIONS
+from spotrelay.operator.advice.gpu_memory import PRECISIONS
 from spotrelay.operator.advice.ranking import Choice, Market, Rank, choices, ranked, worthwhile
 from spotrelay.plane.core.requirements import Accelerators
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from spotrelay.file import catalog
-from spotrelay.operator.advice.memory import Need, Phase, Precision
+from spotrelay.operator.advice.gpu_memory import Need, Phase, Precision
 from spotrelay.plane.core.instance_types import InstanceType
 from spotrelay.plane.core.requirements import Accelerators, Amount
 

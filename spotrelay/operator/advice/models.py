@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from spotrelay.operator.advice.memory import Attention
+from spotrelay.operator.advice.gpu_memory import Attention
 
 
 @dataclass(frozen=True, slots=True)

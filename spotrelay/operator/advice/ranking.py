@@ -8,8 +8,8 @@ from enum import Enum
 
 from spotrelay.file import catalog
 from spotrelay.operator.advice.fitting import Cause, Fit, Out, Question
+from spotrelay.operator.advice.gpu_memory import Need, Phase
 from spotrelay.operator.advice.interruptions import Band
-from spotrelay.operator.advice.memory import Need, Phase
 
 MOST_TIMES = 2.5
 """How much dearer, or larger, than the cheapest a type may be that isn't known to be cheaper as Spot. The

@@ -10,7 +10,7 @@ from spotrelay.file import catalog
 from spotrelay.messages import few
 from spotrelay.operator.advice.advising import Advice
 from spotrelay.operator.advice.fitting import TIGHT, Cause, Out
-from spotrelay.operator.advice.memory import Phase, gib
+from spotrelay.operator.advice.gpu_memory import Phase, gib
 from spotrelay.operator.advice.ranking import Choice, Rank
 from spotrelay.plane.core.requirements import Accelerators
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from spotrelay.file.catalog import amounts
 from spotrelay.file.catalog.amounts import AmountError
 from spotrelay.operator.advice.fitting import Interconnect, Question
-from spotrelay.operator.advice.memory import (
+from spotrelay.operator.advice.gpu_memory import (
     PRECISIONS,
     Attention,
     Need,
@@ -23,7 +23,7 @@ from spotrelay.operator.advice.memory import (
 )
 from spotrelay.operator.advice.models import Model, models, nearest_language_model
 from spotrelay.operator.cli.errors import CommandError
-from spotrelay.operator.cli.naming import unknown
+from spotrelay.operator.cli.nearest import unknown
 from spotrelay.plane.core.requirements import Amount
 
 DEFAULT_PRECISION = "bf16"

@@ -21,7 +21,7 @@ from spotrelay.file.catalog import (
     origin,
 )
 from spotrelay.operator.cli.errors import CommandError, bad_input_shown
-from spotrelay.operator.cli.naming import unknown
+from spotrelay.operator.cli.nearest import unknown
 from spotrelay.operator.cli.options import AsJson
 from spotrelay.operator.cli.telling import echo_json
 from spotrelay.plane.view.words import UNKNOWN

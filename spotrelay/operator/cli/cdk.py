@@ -18,7 +18,7 @@ import spotrelay
 from spotrelay.operator.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.operator.cli.telling import Teller
 from spotrelay.operator.deploy.stack_remedies import remedy
-from spotrelay.operator.look.permissions import action_in
+from spotrelay.operator.look.denied import action_in
 
 ROOT = Path(spotrelay.__file__).resolve().parents[1]
 """The working copy, if this is one: a wheel has no CDK app."""

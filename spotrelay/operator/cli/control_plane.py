@@ -29,7 +29,7 @@ from spotrelay.messages import nearest
 from spotrelay.operator.cli.errors import AWS_SAYS, EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.operator.cli.options import Where
 from spotrelay.operator.look.access import ControlPlane, UnreadableControlPlaneError
-from spotrelay.operator.look.permissions import VALID_CREDENTIALS, missing_action
+from spotrelay.operator.look.denied import VALID_CREDENTIALS, missing_action
 from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
 from spotrelay.plane.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.plane.core.spec import ServiceSpec

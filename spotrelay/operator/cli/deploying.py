@@ -28,7 +28,7 @@ from spotrelay.operator.deploy.assembly import Assembly, Bootstrap
 from spotrelay.operator.deploy.stack_remedies import way_out
 from spotrelay.operator.deploy.stacks import Stack, Stacks
 from spotrelay.operator.look.access import ControlPlane
-from spotrelay.operator.look.rollout import Progress, progress
+from spotrelay.operator.look.progress import Progress, progress
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import translated
 from spotrelay.plane.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK

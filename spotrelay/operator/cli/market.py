@@ -15,7 +15,7 @@ import typer
 from spotrelay.messages import did_you_mean
 from spotrelay.operator.advice.ranking import Market, Price
 from spotrelay.operator.cli.errors import CommandError
-from spotrelay.operator.cli.naming import unknown
+from spotrelay.operator.cli.nearest import unknown
 from spotrelay.operator.cli.options import Where
 
 if TYPE_CHECKING:

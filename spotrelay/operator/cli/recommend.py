@@ -306,7 +306,7 @@ def _say_nothing_fits(advice: Advice, asked: Asked, notes: Sequence[str], *, is_
 
 
 def _show_need(advice: Advice) -> None:
-    from spotrelay.operator.advice.memory import gib
+    from spotrelay.operator.advice.gpu_memory import gib
     from spotrelay.operator.cli.tables import console, draw
 
     need = advice.question.need

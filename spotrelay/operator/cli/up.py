@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotrelay.operator.cli.telling import Teller
     from spotrelay.operator.deploy.assembly import Assembly
     from spotrelay.operator.look.access import ControlPlane
-    from spotrelay.operator.look.rollout import Progress
+    from spotrelay.operator.look.progress import Progress
 
 
 def up(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spotrelay.operator.deploy.difference import Difference
     from spotrelay.operator.deploy.stacks import Stack, Stacks
     from spotrelay.operator.look.access import ControlPlane
-    from spotrelay.operator.look.rollout import Progress
+    from spotrelay.operator.look.progress import Progress
     from spotrelay.plane.core.spec import ServiceSpec
 
 

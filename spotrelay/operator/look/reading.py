@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
-from spotrelay.operator.look.permissions import missing_action
+from spotrelay.operator.look.denied import missing_action
 from spotrelay.plane.aws import alarms
 from spotrelay.plane.core.pools import PoolMemory
 from spotrelay.plane.core.ports import (

@@ -40,7 +40,7 @@ from spotrelay.messages import harmless
 from spotrelay.operator.look.curves import bounds, spread
 from spotrelay.operator.look.explain import explain
 from spotrelay.operator.look.history import History, history
-from spotrelay.operator.look.rollout import Progress, progress
+from spotrelay.operator.look.progress import Progress, progress
 from spotrelay.operator.look.scores import why_none
 from spotrelay.operator.look.timeline import NARROW, WIDE, Layout
 from spotrelay.operator.page import trial

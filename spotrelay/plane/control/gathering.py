@@ -17,7 +17,7 @@ from spotrelay.plane.core.scaling import Load, Needed, Scaling
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.placement import launching
-from spotrelay.plane.serving import moves, reconcile, rollout, scaling, slots, standby_count, strength
+from spotrelay.plane.serving import autoscaling, moves, reconcile, rollout, slots, standby_count, strength
 from spotrelay.plane.serving.holding import Holding
 from spotrelay.plane.serving.observation import Observation
 from spotrelay.plane.serving.steps import HoldBack
@@ -80,12 +80,12 @@ class Gatherer:
 
         ports, service = self._ports, deployed.service
         known = rows.requests.get(Source.LOAD)
-        before = known or scaling.begun(deployed, rows)
+        before = known or autoscaling.begun(deployed, rows)
         load = Load()
         try:
-            needed = scaling.needed(wanted, before, rows, ports.clock.now())
+            needed = autoscaling.needed(wanted, before, rows, ports.clock.now())
             load, decided = self._by_load(deployed, wanted, needed, before, rows)
-            if scaling.is_open(before, decided, load):
+            if autoscaling.is_open(before, decided, load):
                 needed = replace(needed, silence=True)
                 load, decided = self._by_load(deployed, wanted, needed, before, rows)
         except ZoneInfoNotFoundError as error:
@@ -169,8 +169,8 @@ class Gatherer:
             launching.note_failed(ports, "load_unknown", deployed.service, error)
             load = Load()
         now = ports.clock.now()
-        load = scaling.with_ongoing(load, rows.ongoing, now)
-        return load, scaling.decide(wanted, before, load, scaling.serving_types(rows), now)
+        load = autoscaling.with_ongoing(load, rows.ongoing, now)
+        return load, autoscaling.decide(wanted, before, load, autoscaling.serving_types(rows), now)
 
     def _observed(self, service: str, rows: Rows) -> Sequence[Instance]:
         """What EC2 shows: where it doesn't say, what it shows of the zones that answer.

@@ -7,7 +7,7 @@ Synth is hermetic: no call to AWS, no git, no network. What can be chosen is in 
 
 import sys
 
-from spotrelay.service import ServiceFileError
+from spotrelay.file.service import ServiceFileError
 from stacks.application import application
 from stacks.bundling import BundlingError
 from stacks.settings import SettingsError

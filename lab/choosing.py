@@ -20,11 +20,11 @@ from types import SimpleNamespace
 
 from typer.testing import CliRunner
 
-from spotrelay.accounting.days import Day, PoolDay
-from spotrelay.cli import control_plane
-from spotrelay.cli.app import app
-from spotrelay.core.pools import CapacityPool, PoolMemory, Survey
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.operator.cli import control_plane
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.accounting.days import Day, PoolDay
+from spotrelay.plane.core.pools import CapacityPool, PoolMemory, Survey
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "choosing.md"

@@ -18,11 +18,11 @@ from typing import (
 from pydantic import TypeAdapter, with_config
 from typing_extensions import TypedDict, is_typeddict
 
-from spotrelay.advice.own_history import PoolHistory, TypeHistory
-from spotrelay.cli.telling import SCHEMA
-from spotrelay.operate.status import Judgement
-from spotrelay.service.check import Description
-from spotrelay.service.errors import Problem
+from spotrelay.file.compile.check import Description
+from spotrelay.file.source.errors import Problem
+from spotrelay.operator.advice.own_history import PoolHistory, TypeHistory
+from spotrelay.operator.cli.telling import SCHEMA
+from spotrelay.plane.view.status import Judgement
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
 

@@ -9,9 +9,9 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.experiments import Experiments
-from spotrelay.aws.runtime import clients, invocation, setting, telemetry
-from spotrelay.core.names import Env
+from spotrelay.plane.aws.experiments import Experiments
+from spotrelay.plane.aws.runtime import clients, invocation, setting, telemetry
+from spotrelay.plane.core.names import Env
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -13,7 +13,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from lambdas.answering import answer
-from spotrelay.core.names import IMAGE_RESOURCE, service_parameter
+from spotrelay.plane.core.names import IMAGE_RESOURCE, service_parameter
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.runtime import intake, invocation
+from spotrelay.plane.aws.runtime import intake, invocation
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

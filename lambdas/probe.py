@@ -47,7 +47,7 @@ _SAMPLE = re.compile(
 All repetitions are possessive: no line takes longer than its length."""
 
 _CRASH = re.compile(rb"^spotrelay-crash:[ \t]*([0-9]{1,4})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-"""An instance whose server keeps ending answers in its place: see `spotrelay.service.crash`."""
+"""An instance whose server keeps ending answers in its place: see `spotrelay.file.instance.crash`."""
 
 TOLD_BYTES = 1000
 """Of what it said last: its row has it, and is read with each tick."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import spotrelay.control.ticks  # noqa: F401  # with the function, not with its first tick
-from spotrelay.aws.runtime import intake, invocation
+import spotrelay.plane.control.ticks  # noqa: F401  # with the function, not with its first tick
+from spotrelay.plane.aws.runtime import intake, invocation
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from lambdas.answering import answer
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -9,11 +9,11 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.accounting.ledger import Ledger
-from spotrelay.aws import compose_survey
-from spotrelay.aws.dead_letters import MeasuredQueue
-from spotrelay.aws.runtime import clients, invocation, telemetry
-from spotrelay.placement.surveying import Surveying
+from spotrelay.plane.accounting.ledger import Ledger
+from spotrelay.plane.aws import compose_survey
+from spotrelay.plane.aws.dead_letters import MeasuredQueue
+from spotrelay.plane.aws.runtime import clients, invocation, telemetry
+from spotrelay.plane.placement.surveying import Surveying
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

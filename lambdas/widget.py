@@ -12,18 +12,18 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.alarms import ringing
-from spotrelay.aws.requests import ServedRequests, kept_s
-from spotrelay.aws.runtime import clients, invocation, setting
-from spotrelay.aws.services import ParameterServices
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.core.names import EVERY_SERVICE, Env
-from spotrelay.core.ports import OtherControlPlane, PortError, UnreadableDocument
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate import alarms, widget
-from spotrelay.operate.rows import Account, rows
-from spotrelay.operate.snapshot import Alarm, ServiceSnapshot
+from spotrelay.plane.aws import alarms
+from spotrelay.plane.aws.requests import ServedRequests, kept_s
+from spotrelay.plane.aws.runtime import clients, invocation, setting
+from spotrelay.plane.aws.services import ParameterServices
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import EVERY_SERVICE, Env
+from spotrelay.plane.core.ports import OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.view import widget
+from spotrelay.plane.view.rows import Account, rows
+from spotrelay.plane.view.snapshot import Alarm, ServiceSnapshot
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -112,7 +112,7 @@ def _overview(endpoint: str) -> str:
         except (PortError, UnreadableDocument, OtherControlPlane) as error:
             found[name] = str(error)
     try:
-        rings = ringing(clients)
+        rings = alarms.ringing(clients)
     except PortError:
         rings = None
     return widget.overview(found, rings, endpoint)

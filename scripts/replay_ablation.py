@@ -17,11 +17,11 @@ from lab.replay import production
 from lab.replay.run import run
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace, load
-from spotrelay.core import timing
-from spotrelay.core.pools import Cause, PoolMemory
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.placement import cooldowns
-from spotrelay.serving import strength
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import Cause, PoolMemory
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.placement import cooldowns
+from spotrelay.plane.serving import strength
 
 SETTINGS = ReplaySettings(cold_start_s=180.0)
 

@@ -18,7 +18,7 @@ from lab.replay.result import Result
 from lab.replay.run import PRODUCTION, run
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import load
-from spotrelay.core.spec import OnWarning
+from spotrelay.plane.core.spec import OnWarning
 
 REPLICAS = 3
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spotrelay.service import Service, load
+from spotrelay.file.service import Service, load
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "examples-checked.md"

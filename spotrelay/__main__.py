@@ -1,6 +1,6 @@
 """`python -m spotrelay`: the same as the `spotrelay` command."""
 
-from spotrelay.cli import main
+from spotrelay.operator.cli import main
 
 if __name__ == "__main__":
     main()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import aws_cdk as cdk
 
-from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
-from spotrelay.service import Problem, Service, ServiceFileError, in_region, load, pinned
-from spotrelay.service.inputs import NOTHING, Inputs
+from spotrelay.file.service import Problem, Service, ServiceFileError, in_region, load, pinned
+from spotrelay.file.source.inputs import NOTHING, Inputs
+from spotrelay.plane.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from stacks import placement
 from stacks.control_plane import ControlPlaneStack
 from stacks.network import NetworkStack

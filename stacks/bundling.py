@@ -1,12 +1,11 @@
 """The functions' code, assembled from the locked environment: no Docker, no network, no installer.
 
-The asset holds lambdas/, those modules of spotrelay that they import, and the packages that they need, all in
-pure Python: one asset runs on Lambda and on this machine, where the local cloud runs it.
+The asset holds lambdas/, spotrelay/plane/, and the packages that they need, all in pure Python: one asset
+runs on Lambda and on this machine, where the local cloud runs it.
 """
 
 from __future__ import annotations
 
-import ast
 import atexit
 import shutil
 import tempfile
@@ -21,6 +20,10 @@ from aws_cdk import aws_lambda as lambda_
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_PACKAGE = "spotrelay"
+ROOMS = ("lambdas", "spotrelay/plane")
+NOT_RUN = frozenset({PurePosixPath("spotrelay/plane/memory.py")})
+"""The ports in memory are for simulation and tests."""
+
 FUNCTIONS = "functions"
 """The dependency group, in pyproject.toml, of what they need."""
 
@@ -61,49 +64,21 @@ def stage(target: Path) -> None:
     Raises:
         BundlingError: a package isn't installed as locked, or isn't pure Python.
     """
-    for module in sorted(runtime_modules(ROOT)):
+    for module in own_modules(ROOT):
         _copy(ROOT / module, target / module)
     for name in locked_packages(ROOT / "uv.lock"):
         for source, place in _files_of(name):
             _copy(source, target / place)
 
 
-def runtime_modules(root: Path) -> frozenset[PurePosixPath]:
-    """The files of lambdas/ and, following their import statements, every module of ours that they need."""
-    found: set[PurePosixPath] = set()
-    waiting = [PurePosixPath("lambdas", path.name) for path in (root / "lambdas").glob("*.py")]
-    while waiting:
-        module = waiting.pop()
-        if module in found:
-            continue
-        found.add(module)
-        for parent in module.parents:
-            package = parent / "__init__.py"
-            if (root / package).is_file():
-                waiting.append(package)
-        for name in _imported(ast.parse((root / module).read_text(encoding="utf-8")), module):
-            waiting.extend(_files_named(root, name))
-    return frozenset(found)
-
-
-def _imported(tree: ast.AST, module: PurePosixPath) -> Iterator[str]:
-    """Dotted names that the module imports, wherever in it; `from a import b` may mean the module a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                raise BundlingError(f"{module}:{node.lineno}: relative import: write the module's whole name")
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _files_named(root: Path, name: str) -> Iterator[PurePosixPath]:
-    path = PurePosixPath(*name.split("."))
-    if path.parts[0] in (OWN_PACKAGE, "lambdas"):
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-            if (root / candidate).is_file():
-                yield candidate
+def own_modules(root: Path) -> Iterator[PurePosixPath]:
+    """The files of lambdas/ and of the plane, with the package around it."""
+    yield PurePosixPath(OWN_PACKAGE, "__init__.py")
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            module = PurePosixPath(path.relative_to(root))
+            if module not in NOT_RUN:
+                yield module
 
 
 def locked_packages(lock: Path) -> list[str]:

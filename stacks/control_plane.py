@@ -15,8 +15,8 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core import mending
-from spotrelay.core.names import (
+from spotrelay.plane.core import mending
+from spotrelay.plane.core.names import (
     ALL_METRICS,
     CONTROL_PLANE_PARAMETER,
     DRILL_FUNCTION,

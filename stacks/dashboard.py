@@ -16,7 +16,7 @@ from aws_cdk import ArnFormat, Duration, Stack, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     COUNTED,
     EVERY_SERVICE,

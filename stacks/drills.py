@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotrelay.core.names import DRILL_FUNCTION, Env
+from spotrelay.plane.core.names import DRILL_FUNCTION, Env
 from stacks.functions import function_of, logged_role
 from stacks.permissions import (
     INTERRUPTING,

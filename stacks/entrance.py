@@ -10,8 +10,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from constructs import Construct
 
-from spotrelay.core.names import target_group_name
-from spotrelay.service import Service, limits
+from spotrelay.file.service import Service
+from spotrelay.file.values import limits
+from spotrelay.plane.core.names import target_group_name
 from stacks.network import Network
 
 HEALTH_CHECK_INTERVAL = Duration.seconds(5)

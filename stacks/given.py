@@ -12,7 +12,7 @@ from aws_cdk import Fn, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotrelay.service import Service
+from spotrelay.file.service import Service
 from stacks.functions import DRILL, RoleName, role_export
 from stacks.permissions import (
     AS_CDK_NAG_WRITES,

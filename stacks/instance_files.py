@@ -14,9 +14,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from spotrelay.service import Service, bundle
-from spotrelay.service.files import Bucket
-from spotrelay.service.registry import ecr_registry
+from spotrelay.file.instance import bundle
+from spotrelay.file.instance.registry import ecr_registry
+from spotrelay.file.service import Service
+from spotrelay.file.values.files import Bucket
 from stacks.validation import acknowledge
 
 

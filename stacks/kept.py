@@ -7,8 +7,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core.names import IMAGE_RESOURCE, VERSION_RESOURCE, image_parameter, service_parameter
-from spotrelay.service import Service
+from spotrelay.file.service import Service
+from spotrelay.plane.core.names import IMAGE_RESOURCE, VERSION_RESOURCE, image_parameter, service_parameter
 from stacks.functions import asked_by_cloudformation
 
 TIMEOUT = Duration.seconds(60)

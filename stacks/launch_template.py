@@ -7,9 +7,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
-from spotrelay.core.spec import LaunchTemplate
-from spotrelay.service import Service, user_data
+from spotrelay.file.service import Service, user_data
+from spotrelay.plane.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
+from spotrelay.plane.core.spec import LaunchTemplate
 from stacks.entrance import Entrance
 from stacks.instance_files import Files, archive, statements
 from stacks.kept import Kept

@@ -10,7 +10,7 @@ from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from spotrelay.service import Service
+from spotrelay.file.service import Service
 from stacks.entrance import Entrance, target_group
 from stacks.network import Network
 from stacks.settings import AppSettings

@@ -14,7 +14,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from spotrelay.core.names import SERVICE_STACK
+from spotrelay.plane.core.names import SERVICE_STACK
 from stacks.drills import drilling
 from stacks.permissions import (
     AS_CDK_NAG_WRITES,

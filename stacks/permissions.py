@@ -15,7 +15,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     CONTROL_PLANE_PARAMETER,
     EVENT_SOURCE,
     INSTANCE_ROLE_PATH,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from spotrelay.service import Problem, Service, brought
-from spotrelay.service.sections import RESERVATIONS
+from spotrelay.file.fields.sections import RESERVATIONS
+from spotrelay.file.service import Problem, Service
+from spotrelay.file.values import brought
 from stacks.settings import LOAD_BALANCER_ZONES, SUBNETS_EXAMPLE, AppSettings
 
 

@@ -7,8 +7,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotrelay.core.names import prober_function
-from spotrelay.service import Service
+from spotrelay.file.service import Service
+from spotrelay.plane.core.names import prober_function
 from stacks.bundling import functions_code
 from stacks.functions import function_of, logged_role
 from stacks.network import Network

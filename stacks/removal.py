@@ -5,8 +5,8 @@ from __future__ import annotations
 from aws_cdk import CustomResource, Duration, Fn
 from constructs import Construct
 
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.service import Service
+from spotrelay.file.service import Service
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 from stacks.functions import asked_by_cloudformation
 
 TIMEOUT = Duration.minutes(15)

@@ -8,8 +8,9 @@ from aws_cdk import Annotations, CfnOutput, Stack, Tags
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core.names import TAG_SERVICE, service_parameter
-from spotrelay.service import Service, runtime
+from spotrelay.file.compile import runtime_document
+from spotrelay.file.service import Service
+from spotrelay.plane.core.names import TAG_SERVICE, service_parameter
 from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
 from stacks.given import GivenPermissions
 from stacks.kept import Kept
@@ -74,7 +75,7 @@ class ServiceStack(Stack):
             # A standard parameter takes 4 KB: all but a very long probe. Only what is larger is charged for.
             tier=ssm.ParameterTier.INTELLIGENT_TIERING,
             description=f"What SpotRelay's controller knows of {service.name}",
-            string_value=runtime.document(
+            string_value=runtime_document.document(
                 service,
                 subnets=network.zones,
                 launch_template_id=template.id,

@@ -1,8 +1,8 @@
 """What an operator must hear of a service: alarms in its own stack, whose names and texts say which it is.
 
 One message for each incident and one when it is over. Most alarms hear of their incident from ticks, which
-know more than metrics do: `spotrelay.serving.incidents` decides, and has what explains what. Those on answers
-look at the load balancer's own metrics, and ring without a controller, too.
+know more than metrics do: `spotrelay.plane.serving.incidents` decides, and has what explains what. Those on
+answers look at the load balancer's own metrics, and ring without a controller, too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from spotrelay.core.incidents import alarms_of
-from spotrelay.core.names import (
+from spotrelay.file.service import Service
+from spotrelay.plane.core.incidents import alarms_of
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     INCIDENT,
     METRICS_DIMENSION,
@@ -22,8 +23,7 @@ from spotrelay.core.names import (
     Alarm,
     alarms_prefix,
 )
-from spotrelay.core.timing import CRASH_LOOP_FAILURES, LONG_FALLBACK_S, LOW_SCORE, MOVE_SCORE_GAIN
-from spotrelay.service import Service
+from spotrelay.plane.core.timing import CRASH_LOOP_FAILURES, LONG_FALLBACK_S, LOW_SCORE, MOVE_SCORE_GAIN
 from stacks.alarms import MINUTE, TOPIC_NAME, described
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.entrance import Entrance

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from spotrelay.core.names import ALL_METRICS, SETTINGS_METADATA
-from spotrelay.service.environment import PARAMETER_NAME
-from spotrelay.service.inputs import NOTHING, Inputs, InputsError, inputs
+from spotrelay.file.source.environment import PARAMETER_NAME
+from spotrelay.file.source.inputs import NOTHING, Inputs, InputsError, inputs
+from spotrelay.plane.core.names import ALL_METRICS, SETTINGS_METADATA
 
 ID = r"([0-9a-f]{8}|[0-9a-f]{17})"
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"

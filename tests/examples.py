@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.spec import ServiceSpec
 
 
 def demo_spec(service: str = "demo", replicas: int = 3, use_spot: bool = True) -> ServiceSpec:

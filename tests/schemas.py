@@ -9,12 +9,14 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from spotrelay.core.notices import Notice, NoticeKind
+from spotrelay.plane.core.notices import Notice, NoticeKind
 
 
 def schema_of(kind: NoticeKind) -> dict[str, Any]:
     """The schema of a kind's detail, as the package ships it."""
-    text = files("spotrelay.events").joinpath("schemas", f"{kind.value}.json").read_text(encoding="utf-8")
+    text = (
+        files("spotrelay.plane.events").joinpath("schemas", f"{kind.value}.json").read_text(encoding="utf-8")
+    )
     schema: dict[str, Any] = json.loads(text)
     return schema
 

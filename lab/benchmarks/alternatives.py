@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from lab.benchmarks.world import TABLE
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef

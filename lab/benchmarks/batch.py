@@ -13,7 +13,7 @@ from typing import Any
 from lab.benchmarks.figures import REPEATS, Figure, Row, Tell, ratio
 from lab.benchmarks.loopback.client import Loopback, loopback, pretend_lambda
 from lab.benchmarks.world import BATCH, MeasuredService, context, settings, sqs_event, warning
-from spotrelay.aws.items import service_partition
+from spotrelay.plane.aws.items import service_partition
 
 WARM_UP = 5
 RUNS = 60

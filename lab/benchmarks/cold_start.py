@@ -35,7 +35,7 @@ OURS = """
 import time
 began = time.perf_counter()
 from lambdas import on_signal
-from spotrelay.aws import runtime
+from spotrelay.plane.aws import runtime
 imported = time.perf_counter()
 intake = runtime.intake()
 clients = intake.controller._ports.store._table._clients

@@ -30,23 +30,23 @@ from moto import mock_aws
 import stacks  # noqa: F401 - first: it says which Node the CDK's packages start
 from lab.benchmarks.scaled import ChargedProber, Situation, Traffic, situations
 from lab.benchmarks.world import SUBNETS, MeasuredService, context
-from spotrelay.accounting.ledger import Ledger
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.loads import CloudWatchLoads
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
-from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.control.controller import Controller
-from spotrelay.core.held import Override
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.core.pools import CapacityPool, Image, Survey
-from spotrelay.core.ports import Ports
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import HOURS_OF_MONTH, seconds
-from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.memory import (
+from spotrelay.plane.accounting.ledger import Ledger
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.days import DynamoDays
+from spotrelay.plane.aws.loads import CloudWatchLoads
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Delete, Key, Put, Table, Update, Values, Write
+from spotrelay.plane.aws.telemetry import PowertoolsTelemetry
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.plane.core.pools import CapacityPool, Image, Survey
+from spotrelay.plane.core.ports import Ports
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import HOURS_OF_MONTH, seconds
+from spotrelay.plane.events import InterruptionWarning, Signal, StateChange
+from spotrelay.plane.memory import (
     MemoryClock,
     MemoryFleet,
     MemoryNotices,
@@ -54,8 +54,8 @@ from spotrelay.memory import (
     MemoryServices,
     MemoryTicker,
 )
-from spotrelay.placement.surveying import Surveying
-from spotrelay.serving.incidents import ZEROS
+from spotrelay.plane.placement.surveying import Surveying
+from spotrelay.plane.serving.incidents import ZEROS
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
 from stacks.prober import MEMORY_MIB as PROBER_MEMORY_MIB

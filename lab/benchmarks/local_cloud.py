@@ -18,7 +18,7 @@ from lab.demo.errors import Interrupted
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
 from lab.demo.settings import ROOT, DemoSettings
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core.replica import ReplicaState
 
 SERVICE = "demo"
 """The deployer looks for this service's address."""

@@ -18,7 +18,7 @@ import zipfile
 from typing import Any
 
 from lab.benchmarks.local_cloud import Stand
-from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
+from spotrelay.plane.core.names import TAG_LAUNCH, TAG_SERVICE
 
 NAME = "by-hand"
 """Of the function, its rule, its load balancer and its service."""

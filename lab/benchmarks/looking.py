@@ -29,21 +29,21 @@ from lab.benchmarks.running import ROOT
 from lab.demo.environment import clean
 from lab.demo.processes import Process
 from lab.local.environment import REGION
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.core.names import (
+from spotrelay.operator.look.access import ControlPlane
+from spotrelay.operator.look.reading import SnapshotReader
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import (
     CONTROL_PLANE_PARAMETER,
     TABLE_PARTITION_KEY,
     TABLE_SORT_KEY,
     service_parameter,
 )
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate.access import ControlPlane
-from spotrelay.operate.reading import SnapshotReader
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import ServiceSpec
 
 SERVICE, REPLICAS = "demo", 100
 

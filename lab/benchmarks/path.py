@@ -5,7 +5,8 @@ the files of ours that run, and the moves of someone who reads along: into a fun
 new. What runs again, in a loop or for another item, has been read.
 
 They are counted twice: with everything that runs; and to the contracts, for someone who takes adapters
-at their ports' word: what the controller calls in spotrelay/aws is read in core/ports.py, and no further.
+at their ports' word: what the controller calls in spotrelay/plane/aws is read in plane/core/ports.py, and no
+further.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OURS = ("spotrelay", "lambdas")
 
-ADAPTERS, CONTRACTS = "spotrelay/aws/", "spotrelay/core/ports.py"
+ADAPTERS, CONTRACTS = "spotrelay/plane/aws/", "spotrelay/plane/core/ports.py"
 
 KNOW_ADAPTERS = (ADAPTERS, "lambdas/")
 """Whoever stands here reads adapters themselves; everybody else has ports."""

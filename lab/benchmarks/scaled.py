@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotrelay.core.scaling import Ongoing, OngoingTarget, Scaling
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryProber
+from spotrelay.plane.core.scaling import Ongoing, OngoingTarget, Scaling
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryProber
 
 SHOWN_AFTER = timedelta(seconds=60)
 """Assumed: so long after its beginning CloudWatch shows something of a minute."""

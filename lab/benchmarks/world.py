@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.benchmarks.loopback.account import LoopbackAccount
 from lab.benchmarks.loopback.client import Loopback
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnWarning, ServiceSpec
-from spotrelay.serving.incidents import CAUSES
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.names import SERVICES_PATH, Env, service_parameter
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnWarning, ServiceSpec
+from spotrelay.plane.serving.incidents import CAUSES
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotrelay.aws.clients import Clients
+    from spotrelay.plane.aws.clients import Clients
 
 TABLE = "spotrelay"
 
@@ -145,8 +145,8 @@ class MeasuredService:
 
 def _items(service: str, rows: Sequence[Replica]) -> list[Mapping[str, Any]]:
     """The rows as the production store writes them."""
-    from spotrelay.aws.store import DynamoStore
-    from spotrelay.aws.table import Table
+    from spotrelay.plane.aws.store import DynamoStore
+    from spotrelay.plane.aws.table import Table
 
     into = LoopbackAccount()
     store = DynamoStore(Table(cast("Clients", _Clients(into)), TABLE))

@@ -27,11 +27,11 @@ from lab.demo.stage import Stage, standing_by
 from lab.demo.stories import IN_A_ROW, STORIES
 from lab.demo.view import View
 from lab.local.client import LocalCloudError
-from spotrelay.cli.ui import has_desktop
-from spotrelay.core.ports import PortError
-from spotrelay.core.replica import Replica
-from spotrelay.operate import timeline
-from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
+from spotrelay.operator.cli.ui import has_desktop
+from spotrelay.operator.look import timeline
+from spotrelay.operator.look.watch import NotInTimeError, Snapshot, Watch
+from spotrelay.plane.core.ports import PortError
+from spotrelay.plane.core.replica import Replica
 
 LOAD_STOPS_WITHIN_S = 60.0
 """A request takes 2.5 s."""

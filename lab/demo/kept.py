@@ -11,7 +11,7 @@ from lab.demo.environment import OPERATOR_KEY
 from lab.demo.errors import Interrupted
 from lab.demo.load import Load
 from lab.demo.settings import MODEL, REGION
-from spotrelay.operate.request import PROMPT, Entrance, chat, curl
+from spotrelay.operator.request import PROMPT, Entrance, chat, curl
 
 CLIENTS = 4
 """Enough that a lost request is seen, and little enough to leave a laptop to whoever tries things."""

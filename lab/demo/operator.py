@@ -12,8 +12,8 @@ from lab.demo.environment import OPERATOR_KEY
 from lab.demo.errors import DemoError
 from lab.demo.settings import REGION
 from lab.local.client import LocalCloud
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate.access import ControlPlane
+from spotrelay.operator.look.access import ControlPlane
+from spotrelay.plane.core.spec import ServiceSpec
 
 
 class LocalSession(boto3.Session):

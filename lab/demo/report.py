@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lab.demo.stage import EVENT_TIME_S, Loss, serves_on_since
-from spotrelay.core import timing
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.operate import losses as operate
-from spotrelay.operate.timeline import Mark
+from spotrelay.operator.look.timeline import Mark
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.view import losses as operate
 
 Record = Mapping[str, Any]
 """A JSON object of the local cloud's control API; see `lab.local.client`."""

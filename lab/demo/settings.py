@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.demo.errors import DemoError
 from lab.local.environment import EC2_WARNING_S
-from spotrelay.service import ServiceFileError, load
+from spotrelay.file.service import ServiceFileError, load
 
 ROOT = Path(__file__).resolve().parents[2]
 """The working copy: the demo deploys the app that is in it."""

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from lab.demo.errors import StoryError
-from spotrelay.core import timing
-from spotrelay.core.pools import CapacityPool, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
+from spotrelay.operator.look.watch import NotInTimeError, Snapshot, Watch
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
 
 NOTICED_WITHIN_S = 60.0
 """From a warning until a replacement is requested: less than a second here; a minute, for busy machines."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from lab.demo.errors import StoryError
 from lab.demo.stage import RETURN_WITHIN_S, Stage, names_of, option_of
-from spotrelay.core.pools import CapacityPool, PurchaseOption
-from spotrelay.core.replica import Replica
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.replica import Replica
 
 DELIVERIES = 3
 """How often story (e) delivers the same event. EventBridge promises at least once."""

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.operate.watch import Snapshot
+from spotrelay.operator.look.watch import Snapshot
+from spotrelay.plane.core.replica import Replica, ReplicaState
 
 REFRESHES_PER_S = 4
 """As often as the rows are read; more would only cost processor time that the demo needs."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from lab.local.environment import REGION, ZONES
 from lab.market import PoolState
-from spotrelay.catalog import list_prices
-from spotrelay.core.pools import CapacityPool
+from spotrelay.file.catalog import list_prices
+from spotrelay.plane.core.pools import CapacityPool
 
 SPOT_CAPACITY = (3, 8)
 ON_DEMAND_CAPACITY = 20

@@ -35,7 +35,7 @@ from lab.local.quotas import Quotas
 from lab.local.recordings import Recordings
 from lab.local.reservations import Reservations
 from lab.market import Market
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PurchaseOption
 
 _log = logging.getLogger(__name__)
 

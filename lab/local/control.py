@@ -16,8 +16,8 @@ from lab.local.instances import LocalInstance
 from lab.local.metrics import Metrics
 from lab.local.network import Shape
 from lab.local.secure import SecurePorts
-from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.names import TAG_LAUNCH, TAG_SERVICE
+from spotrelay.plane.core.pools import Offering, PurchaseOption
 
 PREFIX = "/_spotrelay/"
 Arguments = Mapping[str, Any]

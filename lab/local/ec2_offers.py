@@ -11,7 +11,7 @@ from lab.local.context import Context, Handler, Result
 from lab.local.environment import REGION, ZONES
 from lab.local.query import Attributes, matches, page
 from lab.local.wire import AwsError
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 MAX_TYPES = 100
 """The largest page of DescribeInstanceTypes, and the most types that it takes by name."""

@@ -24,7 +24,7 @@ from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
 from lab.market import Allocation, Candidate, MarketGrant, MarketRequest, RefusalCode, Strategy
 from lab.market.allocation import Standing, allocate
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PurchaseOption
 
 MAX_CONFIGS = 50
 UNSUPPORTED_OVERRIDES = ("InstanceRequirements",)

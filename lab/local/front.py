@@ -38,7 +38,7 @@ from lab.local.ministack import MiniStack, unknown_service
 from lab.local.request_limits import RequestLimits
 from lab.local.thinning import Answer, thin, thin_json
 from lab.local.wire import AwsError
-from spotrelay.advice.interruptions import BUCKET, KEY
+from spotrelay.operator.advice.interruptions import BUCKET, KEY
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.network import Shape
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PurchaseOption
 
 
 class LocalInstanceState(Enum):

@@ -15,7 +15,7 @@ from lab.local.instances import LaunchSpec
 from lab.local.seeds import ROOT_VOLUMES
 from lab.local.wire import AwsError
 from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 JsonObject = dict[str, Any]
 

@@ -56,7 +56,7 @@ from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.lineage import HEADER, Chain
 from lab.local.logs import LogPipe, Report, any_term
 from lab.local.redrive import Redrive, RefusedError
-from spotrelay.core.names import TABLE_PARTITION_KEY
+from spotrelay.plane.core.names import TABLE_PARTITION_KEY
 
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""

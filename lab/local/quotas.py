@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from lab.local.catalog import instance_types
 from lab.local.instances import LocalInstance
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.quotas import CONCURRENCY, Quota, quota_for
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.quotas import CONCURRENCY, Quota, quota_for
 
 PLENTY = 100_000.0
 DEFAULT_CONCURRENCY = 1000.0

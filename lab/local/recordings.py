@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.local.environment import REGION, ZONES
-from spotrelay.advice.interruptions import UnreadableAdvisorError, bands
-from spotrelay.aws.prices import LINUX, PLAIN_LINUX, hourly_usd
-from spotrelay.core.pools import CapacityPool
+from spotrelay.operator.advice.interruptions import UnreadableAdvisorError, bands
+from spotrelay.plane.aws.prices import LINUX, PLAIN_LINUX, hourly_usd
+from spotrelay.plane.core.pools import CapacityPool
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of a file. A price list of all products has gigabytes; that of instances with GPUs a few megabytes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.local.wire import AwsError
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from lab.local.launch import (
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PurchaseOption
 
 
 class RunActions:

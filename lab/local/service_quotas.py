@@ -5,8 +5,8 @@ from __future__ import annotations
 from lab.local.context import Context, Handler, Result
 from lab.local.quotas import DEFAULT_CONCURRENCY, PLENTY
 from lab.local.wire import AwsError
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.quotas import CONCURRENCY, Quota, quota_for
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.quotas import CONCURRENCY, Quota, quota_for
 
 
 def get_service_quota(context: Context) -> Result:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 DEEP_SHARE = 0.5
 """A pool is as deep as the deepest when it has at least this share of the deepest's free capacity.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from spotrelay.core.instances import InstanceState
+from spotrelay.plane.core.instances import InstanceState
 
 WARNING_S = 120.0
 """From a warning to the end of the instance."""

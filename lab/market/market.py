@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from lab.market.allocation import Allocation, Candidate, MarketRequest, RefusalCode, Standing, allocate
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
 
 PRICE_STEP = timedelta(hours=6)
 """How long a Spot price stands. Real ones move a few times a day since AWS smoothed them in 2017."""

@@ -26,8 +26,8 @@ from lab.local.environment import EC2_WARNING_S
 from lab.pictures import page
 from lab.pictures.camera import Camera
 from lab.pictures.story import SERVICE, Story
-from spotrelay.core.names import dashboard_name
-from spotrelay.operate.watch import NotInTimeError
+from spotrelay.operator.look.watch import NotInTimeError
+from spotrelay.plane.core.names import dashboard_name
 
 FAILED = 2
 

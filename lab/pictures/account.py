@@ -11,8 +11,8 @@ from typing import Any
 import boto3
 
 from lab.pictures.insights import Event
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.log_lines import lines
+from spotrelay.operator.aws.log_lines import lines
+from spotrelay.plane.aws.clients import Clients
 
 EVERY_LINE = ""
 """CloudWatch's pattern that matches all of them."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from lab.demo.operator import Operator
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.operate.watch import Snapshot, Watch
+from spotrelay.operator.look.watch import Snapshot, Watch
+from spotrelay.plane.core.replica import Replica, ReplicaState
 
 SERVICE, OTHER = "demo", "demo-2"
 

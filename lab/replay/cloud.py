@@ -28,7 +28,7 @@ from lab.replay.ledger import Ledger
 from lab.replay.recommendations import Recommendation, recommendations
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
 
 NEVER = math.inf
 

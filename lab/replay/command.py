@@ -28,8 +28,8 @@ from lab.replay.run import POLICIES, PRODUCTION, run
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
 from lab.replay.traces import Regions, Trace, TraceError, by_region, load
-from spotrelay.core.scaling import MAX_REPLICAS, Scaling
-from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.plane.core.scaling import MAX_REPLICAS, Scaling
+from spotrelay.plane.core.spec import OnRebalance, OnWarning
 
 EXIT_USAGE = 2
 

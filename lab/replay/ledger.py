@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.replay.settings import ReplaySettings
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """How many replicas a recorded load gets, by SpotRelay's rule, by SkyServe's own and by a fixed number.
 
 Only the number is replayed, with the time that a replica takes to start: no market, and no replica is lost.
-SpotRelay's rule is the production code, `spotrelay.serving.scaling`, with what CloudWatch would have shown.
-SkyServe's is written down here anew, from its documentation.
+SpotRelay's rule is the production code, `spotrelay.plane.serving.autoscaling`, with what CloudWatch would
+have shown. SkyServe's is written down here anew, from its documentation.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rich import box
 from rich.table import Table
 
 from lab.replay.ports import moment
-from spotrelay.core.rows import ScaleRequest
-from spotrelay.core.scaling import Load, Scaling
-from spotrelay.serving import scaling as production
+from spotrelay.plane.core.rows import ScaleRequest
+from spotrelay.plane.core.scaling import Load, Scaling
+from spotrelay.plane.serving import autoscaling as production
 
 TICK_S, MINUTE_S = 60, 60
 """SpotRelay looks each minute, at what the load balancer says of whole minutes."""

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from lab.replay.result import DAY_S, Life, Result
 from lab.replay.traces import PoolTrace, Trace
 from lab.replay.wording import span
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 
 SPOT, ON_DEMAND, STARTING, WARNED = "#2563eb", "#f59e0b", "#93c5fd", "#dc2626"
 STARTING_ON_DEMAND = "#fde68a"

@@ -15,18 +15,18 @@ from datetime import datetime
 from lab.market import RefusalCode
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.replay.result import StandbysFound
-from spotrelay.core.answers import Answers
-from spotrelay.core.held import Override
-from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
-from spotrelay.core.names import Alarm, Metric
-from spotrelay.core.notices import Notice
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
-from spotrelay.core.scaling import Ongoing, OngoingTarget
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events.ticks import Tick, TickKind
-from spotrelay.memory import EPOCH
+from spotrelay.plane.core.answers import Answers
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.plane.core.names import Alarm, Metric
+from spotrelay.plane.core.notices import Notice
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.ports import NO_PORTS, LaunchRequest, LaunchResult
+from spotrelay.plane.core.scaling import Ongoing, OngoingTarget
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events.ticks import Tick, TickKind
+from spotrelay.plane.memory import EPOCH
 
 REGION = "replay-1"
 """The made-up region."""

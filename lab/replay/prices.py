@@ -21,7 +21,7 @@ from lab.replay.readers.recording import TraceError
 from lab.replay.readers.spot_prices import PriceHistory
 from lab.replay.traces import Trace
 from lab.replay.wording import span
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 MADE_UP = "made-up"
 

@@ -38,15 +38,15 @@ from lab.replay.ports import (
 )
 from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
-from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.names import service_parameter
-from spotrelay.core.pools import PurchaseOption, Survey
-from spotrelay.core.ports import Ports
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.memory import MemoryLoads, MemoryStore
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.names import service_parameter
+from spotrelay.plane.core.pools import PurchaseOption, Survey
+from spotrelay.plane.core.ports import Ports
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.plane.memory import MemoryLoads, MemoryStore
 
 SERVICE = "replayed"
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 if TYPE_CHECKING:
     from lab.replay.settings import ReplaySettings

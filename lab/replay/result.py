@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lab.replay.cloud import Machine, ReplayCloud
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import EQUAL_PRICES, Trace
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 DAY_S = 86_400.0
 MONTH_S = 30 * DAY_S

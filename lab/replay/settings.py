@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.plane.core.spec import OnRebalance, OnWarning
 
 SETTLED_AFTER_COLD_STARTS = 3.0
 """Measuring begins so many cold starts after the trace does, for every policy alike. A fleet that is launched

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.replay.readers import capacity_csv, node_events, pool_json
 from lab.replay.readers.recording import Recording, TraceError, text_of
 from lab.replay.wording import span
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 __all__ = ["ANY_NUMBER", "EQUAL_PRICES", "PoolTrace", "Regions", "Trace", "TraceError", "by_region", "load"]
 

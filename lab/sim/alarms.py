@@ -15,8 +15,8 @@ from lab.sim.faults import Fault
 from lab.sim.gate import Invocation, Word
 from lab.sim.scheduler import Scheduler
 from lab.sim.timeline import Timeline
-from spotrelay.core.names import Alarm
-from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
 
 SHARES = (0.0, 0.1, 0.4)
 """How often one of a run's writes fails, or a value gets lost."""

@@ -14,11 +14,11 @@ from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.scheduler import Scheduler
 from lab.sim.wrong_answers import WrongAnswers
-from spotrelay.core import slots
-from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult
-from spotrelay.core.spec import LaunchTemplate, ServiceSpec
+from spotrelay.plane.core import slots
+from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.ports import Denied, LaunchRequest, LaunchResult
+from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)

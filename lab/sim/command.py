@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lab.sim.campaign import Summary, campaign
 from lab.sim.faults import POSSIBLE, Call, Fault
 from lab.sim.run import run
-from spotrelay.cli.tables import console, draw, table
+from spotrelay.operator.cli.tables import console, draw, table
 
 EXIT_VIOLATION = 1
 EXIT_USAGE = 2

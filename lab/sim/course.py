@@ -8,9 +8,9 @@ from lab.sim import final_state, misfortunes, moves, operators, scaling, standby
 from lab.sim.load import Loads
 from lab.sim.rules import Rule
 from lab.sim.world import SCHEDULE_S, SimWorld
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.events.ticks import Tick, TickKind
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.events.ticks import Tick, TickKind
 
 SETTLED_WITHIN_S = 5400.0
 """How long after the last misfortune everything must be at rest. Long, because every pool may have lost an

@@ -7,7 +7,7 @@ from random import Random
 
 from lab.sim.rules.word import OF_DOCUMENT
 from lab.sim.world import SimWorld
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.memory import MemoryStore
 
 WRONG_ANSWERS_S = (3.0, 45.0)
 """How long wrong answers last: longer than a tick, shorter than an operator needs to notice."""

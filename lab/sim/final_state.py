@@ -16,15 +16,15 @@ from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.world import SimWorld
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.notices import Notice, NoticeKind
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, Source
-from spotrelay.core.slots import host
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.serving import standby_count
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.notices import Notice, NoticeKind
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, Source
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving import standby_count
 
 UNREPLACED_REASONS = (
     "more replicas than wanted",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from lab.sim.faults import Call, Fault, FaultPlan
 from lab.sim.scheduler import Killed, Scheduler, Task
-from spotrelay.core.answers import Answers
-from spotrelay.core.held import Override
-from spotrelay.core.instances import Instance, TargetState
-from spotrelay.core.names import Alarm, Metric
-from spotrelay.core.ports import (
+from spotrelay.plane.core.answers import Answers
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import Instance, TargetState
+from spotrelay.plane.core.names import Alarm, Metric
+from spotrelay.plane.core.ports import (
     Conflict,
     Denied,
     LaunchRequest,
@@ -26,11 +26,11 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
-from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
 
 if TYPE_CHECKING:
     from lab.sim.timeline import Timeline

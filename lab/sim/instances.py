@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.sim.gate import at
-from spotrelay.core.answers import Trouble, Work
-from spotrelay.core.instances import RECLAIMED, Instance, InstanceState
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.slots import host
+from spotrelay.plane.core.answers import Trouble, Work
+from spotrelay.plane.core.instances import RECLAIMED, Instance, InstanceState
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.slots import host
 
 NEVER = float("inf")
 

@@ -9,8 +9,8 @@ from random import Random
 from lab.sim.faults import OF_LOAD, PAIRS, Call, Pair
 from lab.sim.gate import CallGate
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.scaling import Load, Needed, Scaling
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.scaling import Load, Needed, Scaling
+from spotrelay.plane.core.spec import ServiceSpec
 
 SHARE = 0.25
 """The share of runs in which the number follows the load."""

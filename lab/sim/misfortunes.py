@@ -15,9 +15,9 @@ from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune, held
 from lab.sim.world import SimWorld
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.events.ticks import Tick
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.events.ticks import Tick
 
 NONSENSE_COUNT = (4, 10)
 """How many odd messages come at once: enough to share a batch with each other and with real events."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from lab.sim.scenario.moves import Moves
 from lab.sim.world import SimWorld
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.spec import ServiceSpec
 
 LATE_S = 120.0
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from random import Random
 
 from lab.sim.gate import at
-from spotrelay.core.instances import Refusal, RefusalKind
-from spotrelay.core.mending import Finding, FindingKind
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption, Scope, Survey, quota_of
-from spotrelay.core.ports import LaunchRequest
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.instances import Refusal, RefusalKind
+from spotrelay.plane.core.mending import Finding, FindingKind
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption, Scope, Survey, quota_of
+from spotrelay.plane.core.ports import LaunchRequest
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.spec import ServiceSpec
 
 ON_DEMAND_PRICES = {"g5.xlarge": 1.0, "g6.xlarge": 2.0, "p4d.24xlarge": 3.0}
 """USD per hour."""

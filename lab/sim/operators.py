@@ -14,8 +14,8 @@ from lab.sim import damage
 from lab.sim.gate import at
 from lab.sim.rules.word import OF_DOCUMENT
 from lab.sim.world import SimWorld
-from spotrelay.core.held import HeldBack, Override
-from spotrelay.events.ticks import Tick, TickKind
+from spotrelay.plane.core.held import HeldBack, Override
+from spotrelay.plane.events.ticks import Tick, TickKind
 
 LOOKS_AGAIN_S = (3.0, 15.0)
 """How long an operator waits where nothing is held back yet: the alarm takes a while, too."""

@@ -14,12 +14,12 @@ from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Killed, Scheduler
-from spotrelay.core.answers import Answers
-from spotrelay.core.held import Override
-from spotrelay.core.instances import Instance, Refusal, TargetState
-from spotrelay.core.names import Alarm, Metric
-from spotrelay.core.notices import Notice
-from spotrelay.core.ports import (
+from spotrelay.plane.core.answers import Answers
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import Instance, Refusal, TargetState
+from spotrelay.plane.core.names import Alarm, Metric
+from spotrelay.plane.core.notices import Notice
+from spotrelay.plane.core.ports import (
     NO_PORTS,
     Denied,
     LaunchRequest,
@@ -29,10 +29,10 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
-from spotrelay.core.scaling import Ongoing, OngoingTarget
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.events.ticks import Tick, TickKind
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.scaling import Ongoing, OngoingTarget
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.events.ticks import Tick, TickKind
+from spotrelay.plane.memory import MemoryStore
 
 LAG_S = 20.0
 """How old a stale answer may be."""

@@ -11,7 +11,7 @@ from random import Random
 from lab.sim.gate import Invocation
 from lab.sim.scheduler import Killed, Scheduler
 from lab.sim.timeline import Timeline
-from spotrelay.core.ports import PortError
+from spotrelay.plane.core.ports import PortError
 
 
 @dataclass(slots=True, eq=False)

@@ -7,8 +7,8 @@ from functools import partial
 from lab.sim.gate import at
 from lab.sim.scenario.scaling import Asked
 from lab.sim.world import SimWorld
-from spotrelay.core.rows import ScaleRequest, Source
-from spotrelay.events.ticks import Tick
+from spotrelay.plane.core.rows import ScaleRequest, Source
+from spotrelay.plane.events.ticks import Tick
 
 
 def ask(world: SimWorld, asked: Asked) -> None:

@@ -8,8 +8,8 @@ from functools import partial
 from lab.sim.instances import SimInstance
 from lab.sim.scenario.standbys import Standbys, given
 from lab.sim.world import SimWorld
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.replica import ReplicaState
 
 
 def schedule(world: SimWorld, standbys: Standbys) -> None:

@@ -13,15 +13,15 @@ from lab.sim.faults import Call
 from lab.sim.gate import CallGate, Commit
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Killed, Scheduler
-from spotrelay.core.held import Held
-from spotrelay.core.incidents import Incidents
-from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
-from spotrelay.core.ports import Conflict, PortError, Throttled
-from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
-from spotrelay.core.scaling import OngoingTotal
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.held import Held
+from spotrelay.plane.core.incidents import Incidents
+from spotrelay.plane.core.pools import Cooldown, PoolMemory, Scope, Survey
+from spotrelay.plane.core.ports import Conflict, PortError, Throttled
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
+from spotrelay.plane.core.scaling import OngoingTotal
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 
 K = TypeVar("K")
 V = TypeVar("V")

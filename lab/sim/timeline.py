@@ -7,14 +7,14 @@ from enum import Enum
 from typing import Any
 
 from lab.sim.faults import Call
-from spotrelay.core.answers import Answers
-from spotrelay.core.instances import Instance
-from spotrelay.core.pools import Cooldown
-from spotrelay.core.ports import LaunchRequest, LaunchResult
-from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, LaunchIntent, Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate.decisions import sentence
+from spotrelay.operator.look.decisions import sentence
+from spotrelay.plane.core.answers import Answers
+from spotrelay.plane.core.instances import Instance
+from spotrelay.plane.core.pools import Cooldown
+from spotrelay.plane.core.ports import LaunchRequest, LaunchResult
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.rows import Changes, LaunchIntent, Rows
+from spotrelay.plane.core.spec import ServiceSpec
 
 MAX_TEXT = 220
 """Longer texts are cut."""

@@ -7,10 +7,10 @@ from functools import partial
 from lab.sim.rules.desired import rolled_back
 from lab.sim.scenario.versions import Versions
 from lab.sim.world import SimWorld
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.rows import Backoff, Changes, Rollback
-from spotrelay.events.ticks import Tick
-from spotrelay.operate import rollback
+from spotrelay.operator import rollback
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.rows import Backoff, Changes, Rollback
+from spotrelay.plane.events.ticks import Tick
 
 REPAIRED_S = 900.0
 """How long after the end of faults the version is repaired, at most."""

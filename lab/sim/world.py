@@ -45,16 +45,16 @@ from lab.sim.scenario import Scenario, with_alarms
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
-from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import PortError, Ports
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryStore
-from spotrelay.placement import surveying
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.ports import PortError, Ports
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryStore
+from spotrelay.plane.placement import surveying
 
 SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""

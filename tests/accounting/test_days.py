@@ -11,14 +11,14 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from spotrelay.accounting import days
-from spotrelay.accounting.days import Day, PoolDay
-from spotrelay.accounting.ledger import Ledger, NotAccountedError
-from spotrelay.accounting.spending import Spending
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.table import Key, Table, Values
-from spotrelay.core.pools import (
+from spotrelay.plane.accounting import days
+from spotrelay.plane.accounting.days import Day, PoolDay
+from spotrelay.plane.accounting.ledger import Ledger, NotAccountedError
+from spotrelay.plane.accounting.spending import Spending
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.days import DynamoDays
+from spotrelay.plane.aws.table import Key, Table, Values
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -28,11 +28,11 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.ports import Denied, Unavailable
-from spotrelay.core.replica import Replica
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Rows
-from spotrelay.memory import MemoryTelemetry
+from spotrelay.plane.core.ports import Denied, Unavailable
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.memory import MemoryTelemetry
 from tests.accounting.test_spending import HOUR, NOON, POOL, ran
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.accounting.days import Day
-from spotrelay.accounting.spending import Spending, lives, spent
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.operate.cost import cost
+from spotrelay.operator.look.cost import cost
+from spotrelay.plane.accounting.days import Day
+from spotrelay.plane.accounting.spending import Spending, lives, spent
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from spotrelay.advice.advising import Advice, advise
-from spotrelay.advice.fitting import Question
-from spotrelay.advice.ranking import Market, Rank
-from spotrelay.cli.asked import Asked, question
+from spotrelay.operator.advice.advising import Advice, advise
+from spotrelay.operator.advice.fitting import Question
+from spotrelay.operator.advice.ranking import Market, Rank
+from spotrelay.operator.cli.asked import Asked, question
 
 REGION = "us-east-1"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from spotrelay.advice.fitting import Cause
-from spotrelay.advice.memory import Phase
-from spotrelay.advice.ranking import Market, Rank
-from spotrelay.catalog import list_prices
+from spotrelay.file.catalog import list_prices
+from spotrelay.operator.advice.fitting import Cause
+from spotrelay.operator.advice.gpu_memory import Phase
+from spotrelay.operator.advice.ranking import Market, Rank
 
 from .questions import advised, asked, bounds, groups, names, why_not
 

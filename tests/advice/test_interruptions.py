@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from spotrelay.advice.comparing import Side, loss
-from spotrelay.advice.interruptions import Band, UnreadableAdvisorError, bands
-from spotrelay.catalog import find_type
+from spotrelay.file.catalog import find_type
+from spotrelay.operator.advice.comparing import Side, loss
+from spotrelay.operator.advice.interruptions import Band, UnreadableAdvisorError, bands
 
 FILE = {
     "ranges": [{"index": 0, "label": "<5%", "dots": 0, "max": 5}],

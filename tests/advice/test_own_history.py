@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from spotrelay import catalog
-from spotrelay.accounting.days import Day, PoolDay
-from spotrelay.advice.own_history import OwnHistory, Verdict, own_history
-from spotrelay.core.pools import Survey
-from spotrelay.core.requirements import Accelerators, Requirements
+from spotrelay.file import catalog
+from spotrelay.operator.advice.own_history import OwnHistory, Verdict, own_history
+from spotrelay.plane.accounting.days import Day, PoolDay
+from spotrelay.plane.core.pools import Survey
+from spotrelay.plane.core.requirements import Accelerators, Requirements
 
 FIRST = date(2026, 11, 1)
 ASKED = Requirements(accelerators=(Accelerators("L4", 1),), arch="x86_64", use_spot=True)

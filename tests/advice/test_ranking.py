@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay import catalog
-from spotrelay.advice.ranking import Market, Price, Rank
+from spotrelay.file import catalog
+from spotrelay.operator.advice.ranking import Market, Price, Rank
 
 from .questions import REGION, advised, asked, bounds, groups, names, why_not
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from spotrelay.advice.advising import advise, what_would
-from spotrelay.advice.ranking import Market, Price, Rank
-from spotrelay.advice.reasons import document, order, why_in, why_out, widening
-from spotrelay.catalog import list_prices
+from spotrelay.file.catalog import list_prices
+from spotrelay.operator.advice.advising import advise, what_would
+from spotrelay.operator.advice.ranking import Market, Price, Rank
+from spotrelay.operator.advice.reasons import document, order, why_in, why_out, widening
 
 from .questions import NOTHING_KNOWN, REGION, advised, asked, names
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from lab.benchmarks import cost
-from spotrelay.core.timing import HOURS_OF_MONTH
-from spotrelay.operate.cost import CONTROL_PLANE_USD_PER_HOUR
+from spotrelay.operator.look.cost import CONTROL_PLANE_USD_PER_HOUR
+from spotrelay.plane.core.timing import HOURS_OF_MONTH
 
 MOST_USD = 6.0
 """A month at rest with one service: 3 of them for the board, 2 for alarms."""

@@ -44,24 +44,24 @@ def test_what_stands_behind_a_contract_is_not_read() -> None:
     whole, tracer = Tracer(to_contracts=False), Tracer(to_contracts=True)
     for one in (whole, tracer):
         one.enter("lambdas/on_signal.py", "handler")
-        one.enter("spotrelay/aws/runtime.py", "invocation")
+        one.enter("spotrelay/plane/aws/runtime.py", "invocation")
         one.leave()
-        one.enter("spotrelay/control/signals.py", "handle")
-        one.enter("spotrelay/aws/store.py", "locate")
-        one.enter("spotrelay/core/replica.py", "of")
+        one.enter("spotrelay/plane/control/signals.py", "handle")
+        one.enter("spotrelay/plane/aws/store.py", "locate")
+        one.enter("spotrelay/plane/core/replica.py", "of")
         one.leave()
         one.leave()
-        one.enter("spotrelay/core/rows.py", "of")
+        one.enter("spotrelay/plane/core/rows.py", "of")
         one.reach("DeregisterTargets")
     assert whole.until == {
         "DeregisterTargets": Steps(
             (
                 "lambdas/on_signal.py",
-                "spotrelay/aws/runtime.py",
-                "spotrelay/control/signals.py",
-                "spotrelay/aws/store.py",
-                "spotrelay/core/replica.py",
-                "spotrelay/core/rows.py",
+                "spotrelay/plane/aws/runtime.py",
+                "spotrelay/plane/control/signals.py",
+                "spotrelay/plane/aws/store.py",
+                "spotrelay/plane/core/replica.py",
+                "spotrelay/plane/core/rows.py",
             ),
             5,
         )
@@ -70,10 +70,10 @@ def test_what_stands_behind_a_contract_is_not_read() -> None:
         "DeregisterTargets": Steps(
             (
                 "lambdas/on_signal.py",
-                "spotrelay/aws/runtime.py",
-                "spotrelay/control/signals.py",
-                "spotrelay/core/ports.py",
-                "spotrelay/core/rows.py",
+                "spotrelay/plane/aws/runtime.py",
+                "spotrelay/plane/control/signals.py",
+                "spotrelay/plane/core/ports.py",
+                "spotrelay/plane/core/rows.py",
             ),
             4,
         )

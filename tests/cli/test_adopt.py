@@ -12,17 +12,17 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.targets import RegisteredTargets
-from spotrelay.cli import adopt
-from spotrelay.cli.app import app
-from spotrelay.core.instances import TargetState
-from spotrelay.core.names import TAG_ADOPTED, TAG_SERVICE, service_parameter, target_group_name
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Conflict
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnUpdate
+from spotrelay.operator.aws.targets import RegisteredTargets
+from spotrelay.operator.cli import adopt
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.names import TAG_ADOPTED, TAG_SERVICE, service_parameter, target_group_name
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Conflict
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnUpdate
 from tests.cli.test_scale import REGION, Region, region
 from tests.contract.network import deployed_spec
 

@@ -6,8 +6,8 @@ import json
 
 from typer.testing import CliRunner
 
-from spotrelay.catalog import accelerator_names, all_types
-from spotrelay.cli.app import app
+from spotrelay.file.catalog import accelerator_names, all_types
+from spotrelay.operator.cli.app import app
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

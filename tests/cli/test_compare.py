@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.cli.app import app
+from spotrelay.operator.cli.app import app
 
 
 @pytest.fixture(autouse=True)

@@ -16,22 +16,22 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.cli import cdk, deploying, update
-from spotrelay.cli import down as down_command
-from spotrelay.cli.app import app
-from spotrelay.cli.down import Removal
-from spotrelay.cli.errors import CommandError
-from spotrelay.cli.options import Where
-from spotrelay.cli.telling import Teller
-from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
-from spotrelay.core.ports import Denied
-from spotrelay.operate import difference
-from spotrelay.operate.difference import Change, Difference, How
-from spotrelay.operate.remains import Remains
-from spotrelay.operate.stack_remedies import way_out
-from spotrelay.operate.stacks import Stack
-from spotrelay.service import load
+from spotrelay.file.service import load
+from spotrelay.operator.cli import cdk, deploying, update
+from spotrelay.operator.cli import down as down_command
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.down import Removal
+from spotrelay.operator.cli.errors import CommandError
+from spotrelay.operator.cli.options import Where
+from spotrelay.operator.cli.telling import Teller
+from spotrelay.operator.deploy import difference
+from spotrelay.operator.deploy.difference import Change, Difference, How
+from spotrelay.operator.deploy.remains import Remains
+from spotrelay.operator.deploy.stack_remedies import way_out
+from spotrelay.operator.deploy.stacks import Stack
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from spotrelay.plane.core.ports import Denied
 from stacks.settings import AppSettings
 from tests.cli.test_scale import REGION, Region, region
 from tests.examples import demo_spec
@@ -577,7 +577,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[Remains]:
     found: list[Remains] = [Remains()]
     monkeypatch.setattr(down_command, "LOOK_S", 0.0)
     monkeypatch.setattr(down_command, "GONE_WITHIN_S", 0.0)
-    monkeypatch.setattr("spotrelay.operate.remains.remains", lambda *_: found[-1])
+    monkeypatch.setattr("spotrelay.operator.deploy.remains.remains", lambda *_: found[-1])
     return found
 
 

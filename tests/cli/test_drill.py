@@ -14,15 +14,15 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import translated
-from spotrelay.aws.requests import Requests, ServedRequests
-from spotrelay.aws.store import DynamoStore
-from spotrelay.cli.app import app
-from spotrelay.cli.drill import _end, _in_words, _question
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.core.rows import Changes
-from spotrelay.operate.drill import Plan, Verdict
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.drill import _end, _in_words, _question
+from spotrelay.operator.drill import Plan, Verdict
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.errors import translated
+from spotrelay.plane.aws.requests import Requests, ServedRequests
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.plane.core.rows import Changes
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec
 from tests.operate.replicas import replica

@@ -13,26 +13,26 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from lab import json_schemas
-from spotrelay.accounting.spending import Spending
-from spotrelay.advice.own_history import OwnHistory, PoolHistory, TypeHistory, Verdict
-from spotrelay.aws.requests import Requests
-from spotrelay.cli import up, update
-from spotrelay.cli.app import app
-from spotrelay.cli.commands import OWN, Commands
-from spotrelay.cli.deploying import Limit, Reached
-from spotrelay.cli.down import End
-from spotrelay.cli.logs import Record, shown
-from spotrelay.cli.options import Where
-from spotrelay.cli.telling import SCHEMA, Teller, echo_json
-from spotrelay.core.replica import ReplicaState
-from spotrelay.operate import drill
-from spotrelay.operate.cost import Cost, DayCost
-from spotrelay.operate.curves import curves
-from spotrelay.operate.explain import explain
-from spotrelay.operate.history import history
-from spotrelay.operate.rollout import Progress
-from spotrelay.operate.scores import ZoneScores
-from spotrelay.operate.status import status
+from spotrelay.operator import drill
+from spotrelay.operator.advice.own_history import OwnHistory, PoolHistory, TypeHistory, Verdict
+from spotrelay.operator.cli import up, update
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.commands import OWN, Commands
+from spotrelay.operator.cli.deploying import Limit, Reached
+from spotrelay.operator.cli.down import End
+from spotrelay.operator.cli.logs import Record, shown
+from spotrelay.operator.cli.options import Where
+from spotrelay.operator.cli.telling import SCHEMA, Teller, echo_json
+from spotrelay.operator.look.cost import Cost, DayCost
+from spotrelay.operator.look.curves import curves
+from spotrelay.operator.look.explain import explain
+from spotrelay.operator.look.history import history
+from spotrelay.operator.look.progress import Progress
+from spotrelay.operator.look.scores import ZoneScores
+from spotrelay.plane.accounting.spending import Spending
+from spotrelay.plane.aws.requests import Requests
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.view.status import status
 from tests.cli.test_status import REGION, deployed
 from tests.cli.test_tables import _lost, _waiting
 from tests.json_documents import check

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.cli.logs import Record, followed, shown
 from spotrelay.messages import harmless
+from spotrelay.operator.cli.logs import Record, followed, shown
 
 
 @pytest.mark.parametrize(

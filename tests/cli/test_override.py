@@ -13,13 +13,13 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.cli import override as command
-from spotrelay.cli.app import app
-from spotrelay.core.held import Answer, Held, HeldBack, Override
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.events.ticks import TickKind, parse_tick
+from spotrelay.operator.cli import override as command
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.core.held import Answer, Held, HeldBack, Override
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.plane.events.ticks import TickKind, parse_tick
 from tests.contract.conftest import TABLE, make_table
 
 REGION = "us-east-1"

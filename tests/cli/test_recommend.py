@@ -15,16 +15,16 @@ import pytest
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
-from spotrelay.advice.interruptions import Band
-from spotrelay.aws.prices import Prices
-from spotrelay.aws.scores import Scores
-from spotrelay.catalog import list_prices
-from spotrelay.cli import spot_advisor
-from spotrelay.cli.app import app
-from spotrelay.cli.spot_advisor import FILE, Advisor, advisor
-from spotrelay.core.pools import CapacityPool
-from spotrelay.core.ports import Denied
-from spotrelay.service import load
+from spotrelay.file.catalog import list_prices
+from spotrelay.file.service import load
+from spotrelay.operator.advice.interruptions import Band
+from spotrelay.operator.cli import spot_advisor
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.spot_advisor import FILE, Advisor, advisor
+from spotrelay.plane.aws.prices import Prices
+from spotrelay.plane.aws.scores import Scores
+from spotrelay.plane.core.pools import CapacityPool
+from spotrelay.plane.core.ports import Denied
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ def test_offline_nothing_is_asked_and_boto3_is_not_loaded(tmp_path: Path) -> Non
     """An answer needs neither AWS nor the second that its client takes to load."""
     program = (
         "import sys, socket, typer; socket.socket.connect = None\n"
-        "from spotrelay.cli.recommend import recommend\n"
+        "from spotrelay.operator.cli.recommend import recommend\n"
         "app = typer.Typer(); app.command()(recommend)\n"
         "app(['--model', 'llama3-8b', '--offline'], standalone_mode=False)\n"
         "print(sorted({'boto3', 'botocore', 'moto'} & sys.modules.keys()))"

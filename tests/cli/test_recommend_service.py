@@ -12,14 +12,14 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.accounting.days import Day, PoolDay
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.days import DynamoDays
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.cli.app import app
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.core.pools import Survey
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.accounting.days import Day, PoolDay
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.days import DynamoDays
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.plane.core.pools import Survey
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.cli import control_plane
-from spotrelay.cli.app import app
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.operate.request import Entrance, Request, Sender, UnansweredError, curl, of_probe
-from spotrelay.operate.stacks import Stack
+from spotrelay.operator.cli import control_plane
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.deploy.stacks import Stack
+from spotrelay.operator.request import Entrance, Request, Sender, UnansweredError, curl, of_probe
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
 from tests import json_documents
 from tests.examples import demo_spec
 
@@ -130,7 +130,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     made = Account()
     monkeypatch.setattr(control_plane, "find", lambda _name, _where: made)
-    monkeypatch.setattr("spotrelay.operate.stacks.Stacks", lambda clients: clients)
+    monkeypatch.setattr("spotrelay.operator.deploy.stacks.Stacks", lambda clients: clients)
     return made
 
 

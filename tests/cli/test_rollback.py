@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from typer.testing import CliRunner
 
-from spotrelay.cli.app import app
-from spotrelay.core.names import service_parameter
-from spotrelay.core.rows import Backoff, Changes, Rollback
-from spotrelay.core.spec import OnUpdate
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.core.names import service_parameter
+from spotrelay.plane.core.rows import Backoff, Changes, Rollback
+from spotrelay.plane.core.spec import OnUpdate
 from tests.cli.test_scale import REGION, Region, region
 from tests.examples import demo_spec
 

@@ -13,13 +13,13 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.cli.app import app
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.core.rows import Desired, ScaleRequest, Source
-from spotrelay.core.scaling import Scaling
-from spotrelay.operate.words import asked_in_words
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.plane.core.rows import Desired, ScaleRequest, Source
+from spotrelay.plane.core.scaling import Scaling
+from spotrelay.plane.view.words import asked_in_words
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec
 

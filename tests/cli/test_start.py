@@ -14,9 +14,9 @@ import pytest
 from typer.core import TyperOption
 from typer.testing import CliRunner
 
-from spotrelay.cli import commands
-from spotrelay.cli.app import app
-from spotrelay.cli.commands import OWN, PANELS, Commands
+from spotrelay.operator.cli import commands
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.commands import OWN, PANELS, Commands
 from tests.docs.checks import complaint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ HEAVY = {
     "lab": "the simulation and the replay: only their own commands",
     "matplotlib": "only what draws",
     "ruamel": "only what reads service files",
-    "spotrelay.service": "only what reads service files: pydantic builds its model of them at each start",
+    "spotrelay.file.values": "only what reads service files: pydantic builds its model of them at each start",
     "starlette": "only the local page",
     "hypercorn": "only the local page",
     "rich.markdown": "only the help",
@@ -65,7 +65,7 @@ def _loaded_by(*arguments: str, program: str = "main()", **environment: str) -> 
     whole = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('', *sys.modules, sep='\\n', file=sys.stderr))\n"
-        f"from spotrelay.cli import main\n{program}"
+        f"from spotrelay.operator.cli import main\n{program}"
     )
     done = subprocess.run(
         [sys.executable, "-c", whole, *arguments],
@@ -87,7 +87,7 @@ def _runs(*arguments: str) -> str:
 
 def test_every_module_of_a_command_is_in_the_table() -> None:
     """A module here that defines a function of its own name is a command, and is listed."""
-    folder = ROOT / "spotrelay" / "cli"
+    folder = ROOT / "spotrelay" / "operator" / "cli"
     named = {
         file.stem for file in folder.glob("*.py") if f"\ndef {file.stem}(" in file.read_text(encoding="utf-8")
     }
@@ -106,7 +106,7 @@ def test_the_help_loads_no_command() -> None:
     """Nor what draws boxes, asks AWS or checks input: who looks for a command waits for none of them."""
     loaded = _loaded_by("--help")
     assert _of(loaded, HEAVY | NOBODY_ASKED | NO_NUMBERS | {"rich": "its text is plain"}) == {}
-    assert not {f"spotrelay.cli.{name}" for name in OWN} & set(loaded)
+    assert not {f"spotrelay.operator.cli.{name}" for name in OWN} & set(loaded)
 
 
 @pytest.mark.parametrize("name", list(Commands()))
@@ -146,8 +146,8 @@ def test_without_the_laboratory_its_commands_are_unknown(monkeypatch: pytest.Mon
 def test_a_command_loads_no_other() -> None:
     """Neither the commands beside it nor the laboratory's, which alone take longer than most answers."""
     loaded = _loaded_by("schema")
-    assert "spotrelay.cli.schema" in loaded
-    others = {f"spotrelay.cli.{name}" for name in OWN} - {"spotrelay.cli.schema"}
+    assert "spotrelay.operator.cli.schema" in loaded
+    others = {f"spotrelay.operator.cli.{name}" for name in OWN} - {"spotrelay.operator.cli.schema"}
     assert not others & set(loaded)
     assert not {name for name in loaded if name.partition(".")[0] == "lab"}
 
@@ -176,7 +176,7 @@ def test_who_looks_at_a_service_loads_no_model_of_its_file() -> None:
     starts = [said.index(f"== {command}") for command in (*looking, "nothing")]
     for command, start, end in zip(looking, starts, starts[1:], strict=False):
         loaded = said[start:end]
-        assert f"spotrelay.cli.{command.split()[0]}" in loaded
+        assert f"spotrelay.operator.cli.{command.split()[0]}" in loaded
         assert _of(loaded, HEAVY) == {}, command
 
 
@@ -190,8 +190,8 @@ def test_a_status_loads_what_it_asks_with_alone() -> None:
         AWS_CONFIG_FILE=os.devnull,
     )
     assert "profile (nobody) could not be found" in said[0]
-    unneeded = dict.fromkeys(("fleet", "experiments", "days", "requests", "targets"), "other commands")
-    ours = {f"spotrelay.aws.{name}": why for name, why in unneeded.items()}
+    names = ("plane.aws.fleet", "plane.aws.experiments", "plane.aws.days", "plane.aws.requests")
+    ours = dict.fromkeys((f"spotrelay.{name}" for name in (*names, "operator.aws.targets")), "other commands")
     assert _of(said, HEAVY | NO_NUMBERS | ours) == {}
 
 

@@ -14,14 +14,14 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.cli.app import app
-from spotrelay.cli.options import Where
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.options import Where
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec, spot_pool
 

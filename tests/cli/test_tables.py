@@ -11,19 +11,19 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spotrelay.accounting.spending import Spending
-from spotrelay.cli import cost, history, prices, status
-from spotrelay.cli.app import app
-from spotrelay.cli.tables import draw, table
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.operate.cells import loss_cells, replica_cells
-from spotrelay.operate.cost import Cost, DayCost
-from spotrelay.operate.curves import curves
-from spotrelay.operate.history import history as told
-from spotrelay.operate.status import status as judged
-from spotrelay.serving.steps import WARNED
+from spotrelay.operator.cli import cost, history, prices, status
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.tables import draw, table
+from spotrelay.operator.look.cost import Cost, DayCost
+from spotrelay.operator.look.curves import curves
+from spotrelay.operator.look.history import history as told
+from spotrelay.plane.accounting.spending import Spending
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving.steps import WARNED
+from spotrelay.plane.view.cells import loss_cells, replica_cells
+from spotrelay.plane.view.status import status as judged
 from tests.operate.replicas import START, replica
 from tests.operate.test_status import NOW, on, seen
 

@@ -23,12 +23,12 @@ from botocore.exceptions import (
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from spotrelay.cli.app import app
-from spotrelay.cli.control_plane import explained
-from spotrelay.cli.errors import EXIT_NO_ACCESS
-from spotrelay.cli.options import Where
-from spotrelay.cli.telling import Teller
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.control_plane import explained
+from spotrelay.operator.cli.errors import EXIT_NO_ACCESS
+from spotrelay.operator.cli.options import Where
+from spotrelay.operator.cli.telling import Teller
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 
 REGION = "us-east-1"
 

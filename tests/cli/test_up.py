@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from spotrelay.cli.request import ways_to_ask
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.operate.request import Entrance
+from spotrelay.operator.cli.request import ways_to_ask
+from spotrelay.operator.request import Entrance
+from spotrelay.plane.core.spec import ReadinessProbe
 from tests.examples import demo_spec
 
 OWN = "web-0123456789.us-east-1.elb.amazonaws.com"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from spotrelay.cli import deploying, update
-from spotrelay.cli.errors import EXIT_FAILED
-from spotrelay.operate.rollout import Progress
+from spotrelay.operator.cli import deploying, update
+from spotrelay.operator.cli.errors import EXIT_FAILED
+from spotrelay.operator.look.progress import Progress
 from tests.examples import demo_spec
 
 

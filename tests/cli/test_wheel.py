@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.cli.commands import OWN
+from spotrelay.operator.cli.commands import OWN
 from tests import wheels
 from tests.wheels import ROOT
 
@@ -93,7 +93,7 @@ def test_every_module_can_be_loaded(installed: Path) -> None:
     program = (
         "import pkgutil, importlib, spotrelay\n"
         "for found in pkgutil.walk_packages(spotrelay.__path__, 'spotrelay.'):\n"
-        "    if found.name not in ('spotrelay.__main__', 'spotrelay.operate.drawing'):\n"
+        "    if found.name not in ('spotrelay.__main__', 'spotrelay.operator.look.drawing'):\n"
         "        importlib.import_module(found.name)\n"
     )
     python = installed / "python"
@@ -110,7 +110,7 @@ def test_a_file_is_validated_and_the_schema_is_printed(installed: Path) -> None:
     code, said, errors = _says(installed, "validate", "chat.yaml", "--json")
     assert (code, errors) == (0, "")
     assert json.loads(said)["services"][0]["name"] == "chat"
-    schema = resources.files("spotrelay.service").joinpath("service-file.schema.json").read_text("utf-8")
+    schema = resources.files("spotrelay.file").joinpath("service-file.schema.json").read_text("utf-8")
     assert _says(installed, "schema") == (0, schema, "")
 
 

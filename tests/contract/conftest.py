@@ -11,12 +11,12 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws  # before any client is made: moto hooks itself into botocore when imported
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.core.ports import Store
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.plane.core.ports import Store
+from spotrelay.plane.memory import MemoryStore
 
 REGION = "us-east-1"
 TABLE = "spotrelay"

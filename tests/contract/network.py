@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spotrelay.aws.clients import Clients
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.spec import ServiceSpec
 from tests.examples import demo_spec
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from spotrelay.core.pools import Offering
-from spotrelay.core.ports import Store
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.pools import Offering
+from spotrelay.plane.core.ports import Store
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.timing import seconds
 from tests.examples import spot_pool
 
 NOW = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 from botocore.utils import parse_timestamp
 from moto import mock_aws
 
-from spotrelay.aws.clients import REST_S, SERVICES, Clients, parsed_time
+from spotrelay.plane.aws.clients import REST_S, SERVICES, Clients, parsed_time
 
 
 @pytest.mark.parametrize(

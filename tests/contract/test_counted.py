@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.counted import most_by_minute
-from spotrelay.core.names import COUNTED, Metric
-from spotrelay.core.ports import PortError
+from spotrelay.operator.aws.counted import most_by_minute
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.names import COUNTED, Metric
+from spotrelay.plane.core.ports import PortError
 from tests.contract.rows import NOW
 
 SINCE = NOW - timedelta(minutes=30)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
-from spotrelay.core.instances import Instance, Refusal, RefusalKind
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
-from spotrelay.core.spec import LaunchTemplate
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryClock, MemoryFleet
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
+from spotrelay.plane.core.instances import Instance, Refusal, RefusalKind
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
+from spotrelay.plane.core.spec import LaunchTemplate
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryClock, MemoryFleet
 from tests.contract.rows import NOW
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 

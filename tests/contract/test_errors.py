@@ -13,8 +13,8 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from spotrelay.aws.errors import translated
-from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
+from spotrelay.plane.aws.errors import translated
+from spotrelay.plane.core.ports import Denied, PortError, Throttled, Unavailable
 
 
 def _client_error(code: str, status: int, words: str = "no") -> ClientError:

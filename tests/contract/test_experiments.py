@@ -14,10 +14,11 @@ import pytest
 from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.experiments import Experiments, OperatorExperiments
-from spotrelay.aws.requests import Minute, Requests, ServedRequests
-from spotrelay.core.ports import Denied, Unavailable
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.experiments import Experiments, OperatorExperiments
+from spotrelay.plane.aws.requests import Requests, ServedRequests
+from spotrelay.plane.core.ports import Denied, Unavailable
+from spotrelay.plane.view.snapshot import Minute
 from tests.examples import demo_spec
 
 ROLE = "arn:aws-us-gov:iam::123456789012:role/drill"

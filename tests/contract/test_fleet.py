@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.core.instances import Instance, RefusalKind
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import MAX_STARTS, Fleet, LaunchRequest
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryClock, MemoryFleet
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.fleet import Ec2Fleet
+from spotrelay.plane.core.instances import Instance, RefusalKind
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import MAX_STARTS, Fleet, LaunchRequest
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryClock, MemoryFleet
 from tests.contract.network import deployed_spec
 from tests.examples import demo_spec
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws import items, pool_memory
-from spotrelay.core.pools import (
+from spotrelay.plane.aws import items, pool_memory
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -22,10 +22,10 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, LaunchIntent, Removal, Rows, ScaleRequest, Source
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Amount, Requirements
+from spotrelay.plane.core.rows import Backoff, LaunchIntent, Removal, Rows, ScaleRequest, Source
+from spotrelay.plane.core.timing import seconds
 from tests.contract.rows import NOW, row
 
 times = st.floats(0, 1e6).map(lambda s: NOW + seconds(round(s, 6)))

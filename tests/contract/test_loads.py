@@ -12,16 +12,16 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.loads import KEPT_S, CloudWatchLoads
-from spotrelay.core.ports import Denied, Throttled
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, ScaleRequest
-from spotrelay.core.scaling import Load, MetricTarget, Needed, OngoingTarget, Scaling
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryLoads
-from spotrelay.serving.scaling import decide, is_open, needed
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.loads import KEPT_S, CloudWatchLoads
+from spotrelay.plane.core.ports import Denied, Throttled
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, ScaleRequest
+from spotrelay.plane.core.scaling import Load, MetricTarget, Needed, OngoingTarget, Scaling
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryLoads
+from spotrelay.plane.serving.autoscaling import decide, is_open, needed
 from tests.contract.conftest import Monotonic
 from tests.examples import demo_spec
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import TELLING, Clients
-from spotrelay.aws.notices import MAX_ENTRIES, PUT_S, EventBridgeNotices
-from spotrelay.core.notices import Notice, NoticeKind
-from spotrelay.core.ports import Notices, Throttled, Unavailable
-from spotrelay.memory import MemoryNotices
+from spotrelay.plane.aws.clients import TELLING, Clients
+from spotrelay.plane.aws.notices import MAX_ENTRIES, PUT_S, EventBridgeNotices
+from spotrelay.plane.core.notices import Notice, NoticeKind
+from spotrelay.plane.core.ports import Notices, Throttled, Unavailable
+from spotrelay.plane.memory import MemoryNotices
 from tests.contract.rows import NOW
 
 

@@ -15,14 +15,14 @@ from botocore.config import Config
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.dead_letters import MeasuredQueue, SqsDeadLetters
-from spotrelay.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
-from spotrelay.core.answers import Answers, BusyEvidence, Trouble, Work
-from spotrelay.core.ports import Denied, Throttled, Unavailable
-from spotrelay.core.scaling import Ongoing, OngoingTarget
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.memory import MemoryProber, MemoryTelemetry
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.dead_letters import MeasuredQueue, SqsDeadLetters
+from spotrelay.plane.aws.prober import COUNT_TIMEOUT_S, MEASURE_TIMEOUT_S, FunctionProber
+from spotrelay.plane.core.answers import Answers, BusyEvidence, Trouble, Work
+from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
+from spotrelay.plane.core.scaling import Ongoing, OngoingTarget
+from spotrelay.plane.core.spec import ReadinessProbe
+from spotrelay.plane.memory import MemoryProber, MemoryTelemetry
 from tests.examples import demo_spec
 
 SPEC = replace(

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND
-from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.aws.router import TargetGroupRouter
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Router, Throttled
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryClock, MemoryFleet, MemoryRouter
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.errors import TARGET_GROUP_NOT_FOUND
+from spotrelay.plane.aws.fleet import Ec2Fleet
+from spotrelay.plane.aws.router import TargetGroupRouter
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Denied, Fleet, LaunchRequest, Router, Throttled
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryClock, MemoryFleet, MemoryRouter
 from tests.contract.network import deployed_spec
 from tests.examples import demo_spec
 

@@ -10,17 +10,17 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose_survey import surveying
-from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.aws.runtime import MissingSettingError, compose, new_id
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
-from spotrelay.core.replica import ReplicaState
-from spotrelay.events import InterruptionWarning
-from spotrelay.memory import MemoryTelemetry
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.compose_survey import surveying
+from spotrelay.plane.aws.fleet import Ec2Fleet
+from spotrelay.plane.aws.runtime import MissingSettingError, compose, new_id
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.aws.telemetry import PowertoolsTelemetry
+from spotrelay.plane.core.names import SERVICES_PATH, Env, service_parameter
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.events import InterruptionWarning
+from spotrelay.plane.memory import MemoryTelemetry
 from tests.contract.conftest import TABLE
 from tests.contract.network import deployed_spec
 from tests.contract.rows import NOW
@@ -98,11 +98,11 @@ def test_a_fleet_rises_and_survives_a_warning(
 def test_imports_stay_light() -> None:
     """What every cold start pays for: no pydantic, no CDK, none of Powertools' heavier parts, no survey."""
     heavy = ["pydantic", "aws_cdk", "aws_xray_sdk", "aws_lambda_powertools.utilities.idempotency", "moto"]
-    heavy += ["spotrelay.placement.surveying", "spotrelay.aws.surveyor"]
+    heavy += ["spotrelay.plane.placement.surveying", "spotrelay.plane.aws.surveyor"]
     program = (
-        "import sys, spotrelay.aws.runtime, spotrelay.aws.telemetry;"
-        "from spotrelay.core.names import Metric;"
-        "telemetry = spotrelay.aws.telemetry.PowertoolsTelemetry();"
+        "import sys, spotrelay.plane.aws.runtime, spotrelay.plane.aws.telemetry;"
+        "from spotrelay.plane.core.names import Metric;"
+        "telemetry = spotrelay.plane.aws.telemetry.PowertoolsTelemetry();"
         "telemetry.record('imported'); telemetry.count(Metric.CONFLICTS); telemetry.flush();"
         f"print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
@@ -114,8 +114,8 @@ def test_powertools_waits_for_the_first_line() -> None:
     """Functions are imported, count and write what they counted without it; the first record brings it."""
     program = (
         "import sys, lambdas.on_signal, lambdas.reconcile, lambdas.survey;"
-        "from spotrelay.aws.runtime import telemetry;"
-        "from spotrelay.core.names import Metric;"
+        "from spotrelay.plane.aws.runtime import telemetry;"
+        "from spotrelay.plane.core.names import Metric;"
         "is_there = lambda: 'aws_lambda_powertools' in sys.modules;"
         "telemetry.count(Metric.CONFLICTS); telemetry.flush(); before = is_there();"
         "telemetry.record('launch'); print(before, is_there(), file=sys.stderr)"
@@ -137,15 +137,16 @@ def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
 FAST_PATH = {
     "lambdas": "on_signal",
     "spotrelay": "",
-    "spotrelay.aws": (
+    "spotrelay.plane": "",
+    "spotrelay.plane.aws": (
         "clients dead_letters errors fleet items loads notices pool_memory prober remedies router runtime"
         " services store table telemetry ticker"
     ),
-    "spotrelay.control": "controller intake performing reporting signals",
-    "spotrelay.core": "held incidents instances names pools ports replica rows slots spec timing",
-    "spotrelay.events": "interruption rebalance state_change ticks",
-    "spotrelay.placement": "cooldowns launching plan",
-    "spotrelay.serving": "changes failures interruption observation rollout slots standby steps",
+    "spotrelay.plane.control": "controller intake performing reporting signals",
+    "spotrelay.plane.core": "held incidents instances names pools ports replica rows slots spec timing",
+    "spotrelay.plane.events": "interruption rebalance state_change ticks",
+    "spotrelay.plane.placement": "cooldowns launching plan",
+    "spotrelay.plane.serving": "changes failures interruption observation rollout slots standby steps",
 }
 """What a cold start of the function of signals loads of ours, by package. A warning waits for each of these:
 what is added here must be something that a warning needs. What ticks need, and what only some documents have,
@@ -168,8 +169,8 @@ def test_a_warning_waits_for_what_it_needs() -> None:
 
 def test_ticks_load_theirs_before_the_first() -> None:
     """A tick that a warning may wait behind imports nothing of what decides it."""
-    names = [f"spotrelay.control.{name}" for name in ("ticks", "gathering", "probing", "notifying")]
-    assert loaded_by("import lambdas.reconcile").issuperset([*names, "spotrelay.serving.reconcile"])
+    names = [f"spotrelay.plane.control.{name}" for name in ("ticks", "gathering", "probing", "notifying")]
+    assert loaded_by("import lambdas.reconcile").issuperset([*names, "spotrelay.plane.serving.reconcile"])
 
 
 def loaded_by(program: str) -> set[str]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.services import KEPT_S, ParameterServices
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
-from spotrelay.core.ports import (
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.services import KEPT_S, ParameterServices
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
+from spotrelay.plane.core.ports import (
     Denied,
     OtherControlPlane,
     Services,
@@ -21,8 +21,8 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.memory import MemoryServices
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.plane.memory import MemoryServices
 from tests.contract.conftest import TABLE
 from tests.examples import demo_spec
 

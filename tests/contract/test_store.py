@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
-from spotrelay.core.answers import BusyEvidence
-from spotrelay.core.held import Answer, Held, HeldBack
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.names import Alarm
-from spotrelay.core.notices import Notice, NoticeKind
-from spotrelay.core.pools import (
+from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.plane.core.answers import BusyEvidence
+from spotrelay.plane.core.held import Answer, Held, HeldBack
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.notices import Notice, NoticeKind
+from spotrelay.plane.core.pools import (
     Cause,
     Cooldown,
     Image,
@@ -25,10 +25,10 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.ports import Conflict, Denied, Store
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.rows import (
+from spotrelay.plane.core.ports import Conflict, Denied, Store
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.rows import (
     Backoff,
     Changes,
     LaunchIntent,
@@ -40,8 +40,8 @@ from spotrelay.core.rows import (
     Source,
     Told,
 )
-from spotrelay.core.scaling import MetricTarget, OngoingTotal, Scaling, Schedule
-from spotrelay.core.spec import (
+from spotrelay.plane.core.scaling import MetricTarget, OngoingTotal, Scaling, Schedule
+from spotrelay.plane.core.spec import (
     LaunchTemplate,
     OnRebalance,
     OnUpdate,
@@ -49,7 +49,7 @@ from spotrelay.core.spec import (
     ReadinessProbe,
     ServiceSpec,
 )
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import demo_spec, on_demand_pool, spot_pool

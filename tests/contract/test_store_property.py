@@ -13,19 +13,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
-from spotrelay.aws.store import DynamoStore
-from spotrelay.core.held import Answer, Held, HeldBack
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.names import Alarm
-from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import Conflict, Store
-from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
-from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, ScaleRequest, Source
-from spotrelay.core.scaling import OngoingTotal
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.core.held import Answer, Held, HeldBack
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
+from spotrelay.plane.core.ports import Conflict, Store
+from spotrelay.plane.core.replica import TRANSITIONS, Replica, ReplicaState
+from spotrelay.plane.core.requirements import Amount, Requirements
+from spotrelay.plane.core.rows import (
+    Backoff,
+    Changes,
+    LaunchIntent,
+    LaunchWindow,
+    Removal,
+    ScaleRequest,
+    Source,
+)
+from spotrelay.plane.core.scaling import OngoingTotal
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryStore
 from tests.contract.conftest import Monotonic, make_table, shared_clients
 from tests.contract.rows import NOW, provisioned, row
 from tests.examples import demo_spec, on_demand_pool, spot_pool

@@ -17,22 +17,22 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws.announcements import CODES
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.offers import KEPT_S
-from spotrelay.aws.prices import PLAIN_LINUX, Prices
-from spotrelay.aws.quotas import Quotas
-from spotrelay.aws.scores import question
-from spotrelay.aws.surveyor import AwsSurveyor
-from spotrelay.core.mending import FindingKind
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Image, PurchaseOption, Survey
-from spotrelay.core.ports import Denied, Throttled, Unavailable
-from spotrelay.core.quotas import CONCURRENCY, quota_for
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryTelemetry
+from spotrelay.plane.aws.announcements import CODES
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.offers import KEPT_S
+from spotrelay.plane.aws.prices import PLAIN_LINUX, Prices
+from spotrelay.plane.aws.quotas import Quotas
+from spotrelay.plane.aws.scores import question
+from spotrelay.plane.aws.surveyor import AwsSurveyor
+from spotrelay.plane.core.mending import FindingKind
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import CapacityPool, Image, PurchaseOption, Survey
+from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
+from spotrelay.plane.core.quotas import CONCURRENCY, quota_for
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryTelemetry
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW
 from tests.examples import demo_spec

@@ -12,11 +12,11 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws import items, pool_memory
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import (
+from spotrelay.plane.aws import items, pool_memory
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import (
     BATCH_ROUNDS,
     CONFLICT_WAITS_S,
     Key,
@@ -27,15 +27,15 @@ from spotrelay.aws.table import (
     decoded,
     encoded,
 )
-from spotrelay.core.held import Answer, Held, HeldBack
-from spotrelay.core.names import TABLE_TTL
-from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
-from spotrelay.core.ports import Conflict, Denied, Throttled, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
-from spotrelay.core.scaling import OngoingTotal
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.held import Answer, Held, HeldBack
+from spotrelay.plane.core.names import TABLE_TTL
+from spotrelay.plane.core.pools import Cause, Cooldown, Scope, Survey
+from spotrelay.plane.core.ports import Conflict, Denied, Throttled, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.plane.core.scaling import OngoingTotal
+from spotrelay.plane.core.timing import seconds
 from tests.contract.conftest import TABLE, Monotonic, shared_clients
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import demo_spec
@@ -336,7 +336,7 @@ def test_only_so_many_instances_are_remembered(
     dynamodb: Stubber, stubbed: DynamoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function that lives long doesn't grow for ever: the oldest are asked about again."""
-    monkeypatch.setattr("spotrelay.aws.store.LOCATED_KEPT", 1)
+    monkeypatch.setattr("spotrelay.plane.aws.store.LOCATED_KEPT", 1)
     for instance_id in ("i-1", "i-2", "i-1"):
         _add_entry(dynamodb, instance_id)
         assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}

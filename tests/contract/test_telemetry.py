@@ -13,8 +13,8 @@ from aws_lambda_powertools.logging import Logger
 
 from lab.benchmarks.world import context
 from lab.local.metrics import embedded_metrics
-from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.core.names import Alarm, Env, Metric
+from spotrelay.plane.aws.telemetry import PowertoolsTelemetry
+from spotrelay.plane.core.names import Alarm, Env, Metric
 
 _NUMBERS = count()
 

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 from botocore.stub import ANY, Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.ticker import SqsAnnouncer, SqsTicker
-from spotrelay.core.held import HeldBack, Override
-from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
-from spotrelay.memory import MemoryTicker
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.ticker import SqsAnnouncer, SqsTicker
+from spotrelay.plane.core.held import HeldBack, Override
+from spotrelay.plane.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
+from spotrelay.plane.memory import MemoryTicker
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)

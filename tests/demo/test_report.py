@@ -12,8 +12,8 @@ import pytest
 
 from lab.demo import report
 from lab.demo.report import Interruption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
 from tests.demo.theatre import ALL_STORIES, POOLS, Theatre
 
 GOOD_REQUESTS = {"sent": 100, "finished": 100, "failed": 0, "cut": 0}

@@ -7,9 +7,9 @@ import pytest
 from lab.demo import stories
 from lab.demo.errors import StoryError
 from lab.demo.stage import Stage, option_of
-from spotrelay.core.pools import CapacityPool, PurchaseOption
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.timing import seconds
 from tests.demo.theatre import ALL_STORIES, POOLS, REST_S, START, Theatre
 
 A, B, C = POOLS[:3]

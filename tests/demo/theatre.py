@@ -9,12 +9,12 @@ from typing import Any
 
 from lab.demo.stage import Delivery, Stage
 from lab.demo.stories import STORIES
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.timing import seconds
-from spotrelay.operate.watch import Watch
-from spotrelay.serving.steps import WARNED
+from spotrelay.operator.look.watch import Watch
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving.steps import WARNED
 
 ALL_STORIES = sorted((story for told in STORIES.values() for story in told), key=lambda story: story.key)
 

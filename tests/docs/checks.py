@@ -18,7 +18,7 @@ from botocore.model import OperationModel
 from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
 from typer.exceptions import TyperException
 
-from spotrelay.cli.app import app
+from spotrelay.operator.cli.app import app
 from stacks.settings import AppSettings
 
 from .blocks import ROOT

@@ -119,7 +119,7 @@ RUN = [command for block in BLOCKS if not block.marks for command in commands(bl
 def test_what_needs_no_account_runs(command: Command) -> None:
     """It ends well, in the repository, with no AWS in reach."""
     program, *arguments = command.words
-    code = "from spotrelay.cli import main; main()"
+    code = "from spotrelay.operator.cli import main; main()"
     python = ["-c", code] if program.endswith("spotrelay") else []
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     done = subprocess.run(

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service.reference import entries
+from spotrelay.file.reference import entries
 
 from .blocks import ROOT, pages
 from .names import FOLDERS, code, stale, stale_on_page
 
 FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
 
-PORTS = ("spotrelay/core/ports.py", "spotrelay/accounting/ports.py")
+PORTS = ("spotrelay/plane/core/ports.py", "spotrelay/plane/accounting/ports.py")
 """Where the methods of ports are documented."""
 
 ADAPTERS = (
-    "spotrelay/aws",
-    "spotrelay/memory.py",
+    "spotrelay/operator/aws",
+    "spotrelay/plane/aws",
+    "spotrelay/plane/memory.py",
     "lab/replay/ports.py",
     "lab/sim/gate.py",
     "lab/sim/load.py",
@@ -58,7 +59,8 @@ def test_what_is_named_exists() -> None:
 
 
 SOME = code(
-    ROOT / "spotrelay" / file for file in ("placement/cooldowns.py", "core/ports.py", "core/replica.py")
+    ROOT / "spotrelay" / file
+    for file in ("plane/placement/cooldowns.py", "plane/core/ports.py", "plane/core/replica.py")
 )
 
 
@@ -68,8 +70,8 @@ SOME = code(
         ("see `placement.cooldowns`", False),
         ("see `policy.cooldowns`", True),
         ("`cooldowns.no_such_name`", True),
-        ("`spotrelay.core.ports.Fleet.launch()`", False),
-        ("`spotrelay.core.ports.Fleet.lunch`", True),
+        ("`spotrelay.plane.core.ports.Fleet.launch()`", False),
+        ("`spotrelay.plane.core.ports.Fleet.lunch`", True),
         ("`Replica.is_warned`", False),
         ("`Replica.is_warmed`", True),
         ("`resources.cpus`, a service file's", False),
@@ -77,8 +79,8 @@ SOME = code(
         ("`dataclasses.replace`", False),
         ("`_own_function`, and def _own_function", False),
         ("`_for_warned`", True),
-        ("`spotrelay/core/ports.py`", False),
-        ("`spotrelay/core/prots.py`", True),
+        ("`spotrelay/plane/core/ports.py`", False),
+        ("`spotrelay/plane/core/prots.py`", True),
     ],
 )
 def test_a_stale_name_is_found(text: str, is_stale: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.demo.settings import DemoSettings
-from spotrelay.operate.watch import Snapshot
+from spotrelay.operator.look.watch import Snapshot
 from tests.e2e import deploying
 from tests.e2e.stand import Stand
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lab.demo.operator import Operator
-from spotrelay.aws import items
-from spotrelay.aws.table import Key
-from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.plane.aws import items
+from spotrelay.plane.aws.table import Key
+from spotrelay.plane.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     COUNTED,
     INCIDENT,

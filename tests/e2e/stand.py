@@ -15,10 +15,11 @@ import boto3
 
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.log_lines import lines
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.names import (
+from spotrelay.operator.aws.log_lines import lines
+from spotrelay.operator.look.watch import Snapshot, Watch
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.names import (
     CONTROL_PLANE_PARAMETER,
     COUNTED,
     METRICS_DIMENSION,
@@ -29,13 +30,12 @@ from spotrelay.core.names import (
     alarms_prefix,
     service_parameter,
 )
-from spotrelay.core.ports import Conflict
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.operate.watch import Snapshot, Watch
-from spotrelay.serving.incidents import CAUSES
+from spotrelay.plane.core.ports import Conflict
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving.incidents import CAUSES
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeNameType

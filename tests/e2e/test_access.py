@@ -14,8 +14,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.core.names import TAG_SERVICE, prober_function, service_parameter
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.names import TAG_SERVICE, prober_function, service_parameter
+from spotrelay.plane.core.pools import PurchaseOption
 from tests.documented import DOCS, policy
 from tests.e2e.stand import Stand
 

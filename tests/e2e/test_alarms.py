@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     INCIDENT,
     METRICS_DIMENSION,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import boto3
 import pytest
 
-from spotrelay.core.names import Metric
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from tests.e2e.clients import Clients
 from tests.e2e.leaks import SECRET_PARAMETER
 from tests.e2e.stand import WARNING, Stand, event

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from lab.local.environment import REGION
-from spotrelay.cli.drill import RECENT_S
+from spotrelay.operator.cli.drill import RECENT_S
 from stacks import drills, permissions
 from tests.e2e.clients import Clients
 from tests.e2e.stand import WITHIN_S, Stand

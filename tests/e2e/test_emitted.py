@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     INCIDENT,
     METRICS_DIMENSION,

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.ticker import SqsTicker
-from spotrelay.core.names import EVENT_SOURCE, Env, Metric
-from spotrelay.core.notices import NoticeKind
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.ticker import SqsTicker
+from spotrelay.plane.core.names import EVENT_SOURCE, Env, Metric
+from spotrelay.plane.core.notices import NoticeKind
+from spotrelay.plane.core.replica import ReplicaState
 from stacks.control_plane import TICK_CONCURRENCY
 from tests import schemas
 from tests.e2e.faults.bench import Bench

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from lab.demo.operator import Operator
 from lab.local.environment import REGION
-from spotrelay.cli.app import app
-from spotrelay.core import timing
-from spotrelay.core.held import Override
-from spotrelay.core.names import TAG_SERVICE, Metric
-from spotrelay.core.replica import ReplicaState
-from spotrelay.events.ticks import Tick, TickKind
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.names import TAG_SERVICE, Metric
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.events.ticks import Tick, TickKind
 from tests.e2e.conftest import WARNING_S, Rescaled
 from tests.e2e.stand import SERVICE, WITHIN_S, Stand
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect
 
 from lab.demo import environment
 from lab.demo.browser import REMEDY, browser, chromium
-from spotrelay.operate.page.poller import LOOK_S
+from spotrelay.operator.page.poller import LOOK_S
 from tests.e2e.stand import WITHIN_S, Stand
 
 SOON_MS = 1000 * WITHIN_S

@@ -14,10 +14,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.core.names import prober_function, service_parameter
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Scaling
-from spotrelay.core.timing import LEASE_S
+from spotrelay.plane.core.names import prober_function, service_parameter
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.scaling import Scaling
+from spotrelay.plane.core.timing import LEASE_S
 from stacks import permissions
 from stacks.permissions import Function
 from tests.e2e.conftest import Rescaled

@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from spotrelay.core.scaling import OngoingTarget, Scaling
+from spotrelay.plane.core.scaling import OngoingTarget, Scaling
 from tests.e2e.clients import MODEL, Answer, Client
 from tests.e2e.stand import WITHIN_S, Stand
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
 from lab.local.metrics import MORE_PERIODS
-from spotrelay.aws.pool_memory import SURVEY_KEPT_S
-from spotrelay.core.names import Metric, service_parameter
-from spotrelay.core.pools import Survey
+from spotrelay.plane.aws.pool_memory import SURVEY_KEPT_S
+from spotrelay.plane.core.names import Metric, service_parameter
+from spotrelay.plane.core.pools import Survey
 from tests.e2e.stand import SERVICE, Stand
 
 OVER_S = 60.0 * (2 + MORE_PERIODS)

@@ -22,7 +22,7 @@ import xllamacpp  # type: ignore[import-untyped]  # it comes without types
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from lambdas import probe
-from spotrelay.service import load
+from spotrelay.file.service import load
 from tests.engine import model
 from tests.local_data_plane.support import free_address
 

@@ -9,10 +9,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.console import console_output
-from spotrelay.core.ports import Denied
-from spotrelay.service import load, user_data
+from spotrelay.file.service import load, user_data
+from spotrelay.operator.aws.console import console_output
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.ports import Denied
 from tests.local.conftest import USER_DATA, Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

@@ -14,12 +14,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT, REGION
-from spotrelay.aws.router import TargetGroupRouter
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.aws.targets import RegisteredTargets
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
-from spotrelay.operate import adoption
+from spotrelay.operator import adoption
+from spotrelay.operator.aws.targets import RegisteredTargets
+from spotrelay.plane.aws.router import TargetGroupRouter
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, Partition
 from stacks.drills import drilling, interrupting, starting
 from stacks.operators import looking
 from stacks.permissions import Function, Grant, Place, grants

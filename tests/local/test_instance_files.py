@@ -14,8 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.environment import ACCOUNT
-from spotrelay.service import Service, bundle, load, user_data
-from spotrelay.service.files import Bucket, FileMount
+from spotrelay.file.instance import bundle
+from spotrelay.file.service import Service, load, user_data
+from spotrelay.file.values.files import Bucket, FileMount
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

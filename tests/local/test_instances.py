@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 
 from lab.local.request_limits import BUCKETS, RequestLimits
 from lab.local.wire import AwsError
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.core.ports import Unavailable
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.fleet import Ec2Fleet
+from spotrelay.plane.core.ports import Unavailable
 from tests.local.conftest import USER_DATA, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

@@ -13,8 +13,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.metric_data import DAY_S, RefusedError, answer
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.requests import ServedRequests
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.requests import ServedRequests
 from tests.examples import demo_spec
 from tests.local.conftest import Aws
 

@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay import catalog
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.surveyor import AwsSurveyor
-from spotrelay.core.requirements import Accelerators, Amount, Requirements, find
-from spotrelay.memory import MemoryTelemetry
-from spotrelay.service.model import DEFAULT_IMAGE, PLAIN_IMAGE
+from spotrelay.file import catalog
+from spotrelay.file.model import DEFAULT_IMAGE, PLAIN_IMAGE
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.surveyor import AwsSurveyor
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements, find
+from spotrelay.plane.memory import MemoryTelemetry
 from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.catalog import list_prices
-from spotrelay.cli import spot_advisor
-from spotrelay.cli.app import app
+from spotrelay.file.catalog import list_prices
+from spotrelay.operator.cli import spot_advisor
+from spotrelay.operator.cli.app import app
 from tests.local.conftest import Aws
 
 pytestmark = pytest.mark.xdist_group("local")

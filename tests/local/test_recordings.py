@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from lab.local.recordings import RecordingError, Recordings, read
 from lab.market import Market, PoolState
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.surveyor import AwsSurveyor
-from spotrelay.cli.app import app
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.requirements import Accelerators, Requirements
-from spotrelay.memory import MemoryTelemetry
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.surveyor import AwsSurveyor
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.requirements import Accelerators, Requirements
+from spotrelay.plane.memory import MemoryTelemetry
 from tests.examples import demo_spec
 from tests.local.conftest import PATIENCE_S, Aws, endpoint_of, start
 

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.metrics import MORE_PERIODS
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     ALARMS_PREFIX,
     INCIDENT,

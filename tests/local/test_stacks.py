@@ -14,9 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.local.cloudformation import CONSTRAINED_ZONE
-from spotrelay.aws.clients import Clients
-from spotrelay.operate.stack_remedies import remedy
-from spotrelay.operate.stacks import Stacks
+from spotrelay.operator.deploy.stack_remedies import remedy
+from spotrelay.operator.deploy.stacks import Stacks
+from spotrelay.plane.aws.clients import Clients
 from tests.certificates import SelfSigned
 from tests.local.conftest import Aws, Ground, eventually
 

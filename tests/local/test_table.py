@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.aws import items
-from spotrelay.aws.table import Key
-from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.plane.aws import items
+from spotrelay.plane.aws.table import Key
+from spotrelay.plane.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
 from tests.e2e.damage import Damage
 from tests.local.conftest import Aws
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.cli.app import app
-from spotrelay.service.costs import LOOK_BACK, usual
+from spotrelay.file.compile.costs import LOOK_BACK, usual
+from spotrelay.operator.cli.app import app
 from tests.local.conftest import Aws
 
 pytestmark = pytest.mark.xdist_group("local")

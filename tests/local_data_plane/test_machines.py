@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from lab.local.machines import COMMANDS, Machines
-from spotrelay.service.unit import ONCE
+from spotrelay.file.instance.unit import ONCE
 from tests.local_data_plane.support import PORT, wait_until
 
 ADDRESS = "127.3.2.1"
@@ -183,7 +183,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from lab.local.machines import COMMANDS, Machines
-from spotrelay.service.unit import ONCE
+from spotrelay.file.instance.unit import ONCE
 machines = Machines(Path(sys.argv[1]))
 machines.start("i-1", "127.3.2.1", sys.stdin.read())
 time.sleep(1000)

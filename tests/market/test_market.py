@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lab.market import Candidate, Market, MarketRequest, PoolState, RefusalCode, Strategy
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND

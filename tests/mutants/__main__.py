@@ -22,7 +22,7 @@ from tests.mutants import report
 from tests.mutants.campaign import ObjectionError, Result, Score, Verdict, campaign, known_equivalent
 from tests.mutants.handmade import HAND_MADE, StaleMutantError, handmade
 from tests.mutants.mutant import Mutant, drawn, possible
-from tests.mutants.sites import digest, modules
+from tests.mutants.sites import PREFIX, digest, modules
 from tests.mutants.trial import FEW_SEEDS, SEEDS, Seeds, Stage
 
 DRAWN = 250
@@ -138,9 +138,9 @@ class Kept:
 
 def _of(name: str, mutants: Sequence[Mutant]) -> list[Mutant]:
     """Those of one module."""
-    module = f"spotrelay.{name.removeprefix('spotrelay.')}"
+    module = f"{PREFIX}{name.removeprefix(PREFIX)}"
     if module not in modules():
-        known = ", ".join(m.removeprefix("spotrelay.") for m in modules())
+        known = ", ".join(m.removeprefix(PREFIX) for m in modules())
         raise UsageError(f"--only {name}: no such module of the core; there are {known}")
     return [mutant for mutant in mutants if mutant.module == module]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.sites import ROOT, path_of
+from tests.mutants.sites import PREFIX, ROOT, path_of
 
 
 class StaleMutantError(ValueError):
@@ -36,7 +36,7 @@ class HandMade:
         Raises:
             StaleMutantError: its text doesn't occur in the module, or more than once.
         """
-        module = f"spotrelay.{self.module}"
+        module = f"{PREFIX}{self.module}"
         path = path_of(module)
         source = path.read_text(encoding="utf-8")
         if (times := source.count(self.old)) != 1:
@@ -57,7 +57,7 @@ def handmade() -> list[Mutant]:
 HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "unknown-load-scales-down",
-        "serving.scaling",
+        "serving.autoscaling",
         """\
         return replace(held, falling_since=None)
 """,
@@ -69,7 +69,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "load-followed-at-once",
-        "serving.scaling",
+        "serving.autoscaling",
         "since = before.falling_since or now",
         "since = before.falling_since or now - seconds(scaling.downscale_delay_s)",
         "replicas go at the first look that needs fewer",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tests.mutants.operators import OPERATORS
-from tests.mutants.sites import ROOT, Site, path_of, sites
+from tests.mutants.sites import PREFIX, ROOT, Site, path_of, sites
 
 SHOWN = 90
 """Characters of a change in a list: what it was and what it is have half a line each."""
@@ -68,7 +68,7 @@ def possible(module: str, source: str | None = None) -> Iterator[Mutant]:
                 # By what is written there: unlike a position it changes with that alone.
                 written = " ".join(_segment(site.node, lines).split())
                 digest = hashlib.sha256(f"{variant} {written}".encode()).hexdigest()[:4]
-                id_ = f"{module.removeprefix('spotrelay.')}:{site.scope}:{name}:{digest}"
+                id_ = f"{module.removeprefix(PREFIX)}:{site.scope}:{name}:{digest}"
                 seen[id_] += 1
                 yield Mutant(
                     id_ if seen[id_] == 1 else f"{id_}-{seen[id_]}",

@@ -10,13 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PACKAGE = ROOT / "spotrelay"
+PACKAGE = ROOT / "spotrelay" / "plane"
+PREFIX = "spotrelay.plane."
+"""Whose modules are mutated; they are named without it."""
 
 TOP = "<module>"
 """The scope of what stands in no function and no class."""
 
 TEXTS = {
-    "spotrelay.placement.plan": frozenset({"_words", "_words_of", "in_words", "shown"}),
+    "spotrelay.plane.placement.plan": frozenset({"_words", "_words_of", "in_words", "shown"}),
 }
 """By module, functions that only word a decision for people: no decision reads what they return."""
 
@@ -25,9 +27,9 @@ def modules() -> list[str]:
     """The modules of the decision core: whatever decides, and what carries it out in order."""
     rooms = ("control", "events", "placement", "serving")
     paths = [path for room in rooms for path in sorted((PACKAGE / room).glob("*.py"))]
-    found = ["spotrelay.core.rows", "spotrelay.core.timing", "spotrelay.events"]
-    found += [f"spotrelay.{path.parent.name}.{path.stem}" for path in paths if path.stem != "__init__"]
-    return [module for module in found if module != "spotrelay.placement.surveying"]
+    found = ["spotrelay.plane.core.rows", "spotrelay.plane.core.timing", "spotrelay.plane.events"]
+    found += [f"{PREFIX}{path.parent.name}.{path.stem}" for path in paths if path.stem != "__init__"]
+    return [module for module in found if module != "spotrelay.plane.placement.surveying"]
 
 
 JUDGES = ("spotrelay", "lab/sim", "tests/unit", "tests/contract", "tests/sim", "tests/mutants")

@@ -24,7 +24,7 @@ from tests.mutants.operators import OPERATORS
 from tests.mutants.sites import ROOT, path_of
 from tests.mutants.trial import LEFT_OUT, Stage
 
-SOME_MODULE = "spotrelay.serving.strength"
+SOME_MODULE = "spotrelay.plane.serving.strength"
 
 
 @cache
@@ -81,7 +81,7 @@ def test_mutants_by_hand_fit_the_code(hand_made: HandMade) -> None:
 def test_a_stale_mutant_is_named(old: str) -> None:
     """One whose text is gone, or not the only one, says which it is and where to mend it."""
     stale = HandMade("gone", "events.rebalance", old, "", "nothing")
-    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/events/rebalance\.py.*handmade\.py"):
+    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/plane/events/rebalance\.py.*handmade\.py"):
         stale.mutant()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,12 +17,11 @@ from hypercorn.config import Config
 from playwright.sync_api import Browser, Page, expect
 
 from lab.demo.browser import REMEDY, browser, chromium
-from spotrelay.aws.requests import Minute
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.spec import OnUpdate
-from spotrelay.operate.curves import Curve
-from spotrelay.operate.page import server as page_server
-from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+from spotrelay.operator.look.curves import Curve
+from spotrelay.operator.page import server as page_server
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.spec import OnUpdate
+from spotrelay.plane.view.snapshot import Alarm, AlarmState, Minute, Part, ServiceSnapshot
 from tests.cli.test_request import CHAT, Server, answering
 from tests.examples import demo_spec
 from tests.operate.replicas import POOL, replica

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from spotrelay.operate.cost import beginning
+from spotrelay.operator.look.cost import beginning
 
 TODAY = date(2026, 11, 20)
 

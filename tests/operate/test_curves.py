@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.accounting.days import Day
-from spotrelay.core.pools import CapacityPool
-from spotrelay.operate.curves import bounds, curves, sparkline, spread
-from spotrelay.operate.drawing import draw
-from spotrelay.operate.scores import scores_of
-from spotrelay.operate.words import duration
+from spotrelay.operator.look.curves import bounds, curves, sparkline, spread
+from spotrelay.operator.look.drawing import draw
+from spotrelay.operator.look.scores import scores_of
+from spotrelay.plane.accounting.days import Day
+from spotrelay.plane.core.pools import CapacityPool
+from spotrelay.plane.view.words import duration
 from tests.operate.replicas import POOL
 from tests.operate.test_status import seen
 

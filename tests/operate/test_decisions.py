@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.core.mending import FindingKind
-from spotrelay.operate.decisions import ACTIONS, SENTENCES, sentence
-from spotrelay.serving import steps
+from spotrelay.operator.look.decisions import ACTIONS, SENTENCES, sentence
+from spotrelay.plane.core.mending import FindingKind
+from spotrelay.plane.serving import steps
 
 ROOT = Path(__file__).resolve().parents[2]
 

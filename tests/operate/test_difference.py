@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spotrelay.operate import difference
-from spotrelay.operate.difference import How, changes, of_service, unsafe
+from spotrelay.operator.deploy import difference
+from spotrelay.operator.deploy.difference import How, changes, of_service, unsafe
 
 LATEST = {"Fn::GetAtt": ["Instances", "LatestVersionNumber"]}
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.experiments import ExperimentState
-from spotrelay.aws.requests import Requests
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Denied, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.operate import drill
-from spotrelay.operate.drill import Drill, Plan, RefusedError, plan, verdict
-from spotrelay.operate.losses import losses
-from spotrelay.operate.watch import Watch
-from spotrelay.serving.steps import WARNED
+from spotrelay.operator import drill
+from spotrelay.operator.drill import Drill, Plan, RefusedError, plan, verdict
+from spotrelay.operator.look.watch import Watch
+from spotrelay.plane.aws.experiments import ExperimentState
+from spotrelay.plane.aws.requests import Requests
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Denied, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving.steps import WARNED
+from spotrelay.plane.view.losses import losses
 from tests.examples import demo_spec
 from tests.operate.replicas import START, replica
 

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from spotrelay.accounting.spending import spent_on
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.operate.explain import explain
-from spotrelay.operate.history import history
+from spotrelay.operator.look.explain import explain
+from spotrelay.operator.look.history import history
+from spotrelay.plane.accounting.spending import spent_on
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
 from tests.operate.replicas import POOL, START, replica
 from tests.operate.test_status import NOW, on, seen
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.operate.losses import Loss, losses, outages
-from spotrelay.serving.steps import NEEDLESS, WARNED
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving.steps import NEEDLESS, WARNED
+from spotrelay.plane.view.losses import Loss, losses, outages
 from tests.operate.replicas import POOL, START, replica
 from tests.unit.cases import NOW, a_replica, an_instance, decide
 

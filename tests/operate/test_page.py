@@ -13,21 +13,20 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.requests import Minute
-from spotrelay.cli.ui import forward
-from spotrelay.core import names as core_names
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
-from spotrelay.operate.curves import Curve
-from spotrelay.operate.page import poller as page_poller
-from spotrelay.operate.page.graphs import graphs
-from spotrelay.operate.page.picture import MOST_ROWS, last_hour
-from spotrelay.operate.page.poller import Details, Poller
-from spotrelay.operate.page.site import Site, chart, sums
-from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
-from spotrelay.operate.status import status
+from spotrelay.operator.cli.ui import forward
+from spotrelay.operator.look.curves import Curve
+from spotrelay.operator.page import poller as page_poller
+from spotrelay.operator.page.graphs import graphs
+from spotrelay.operator.page.picture import MOST_ROWS, last_hour
+from spotrelay.operator.page.poller import Details, Poller
+from spotrelay.operator.page.site import Site, chart, sums
+from spotrelay.plane.core import names as core_names
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
+from spotrelay.plane.view.snapshot import Alarm, AlarmState, Minute, Part, ServiceSnapshot
+from spotrelay.plane.view.status import status
 from tests.cli.test_request import CHAT, Server, answering
 from tests.examples import demo_spec
 from tests.operate.replicas import POOL, START, replica

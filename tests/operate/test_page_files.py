@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 
-from spotrelay.operate.page.site import STATIC
+from spotrelay.operator.page.site import STATIC
 
 OURS = {"page.css", "page.js", "icon.svg", "VENDORED.toml"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import OnUpdate
-from spotrelay.operate.rollout import Progress, progress
+from spotrelay.operator.look.progress import Progress, progress
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff
+from spotrelay.plane.core.spec import OnUpdate
 from tests.examples import demo_spec
 from tests.operate.replicas import START, replica
 from tests.operate.test_status import on, seen, starting

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.cli.status import footer
-from spotrelay.core.pools import (
+from spotrelay.operator.cli.status import footer
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -22,15 +22,15 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.replica import TRIAL, Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff, Rows, ScaleRequest, Source
-from spotrelay.core.scaling import Scaling, Schedule
-from spotrelay.core.timing import seconds
-from spotrelay.operate import start_failures
-from spotrelay.operate.losses import outages
-from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
-from spotrelay.operate.status import Judgement, status
+from spotrelay.plane.core.replica import TRIAL, Replica, ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Backoff, Rows, ScaleRequest, Source
+from spotrelay.plane.core.scaling import Scaling, Schedule
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.view import start_failures
+from spotrelay.plane.view.losses import outages
+from spotrelay.plane.view.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+from spotrelay.plane.view.status import Judgement, status
 from tests.examples import demo_spec
 from tests.operate.replicas import POOL, START, replica
 

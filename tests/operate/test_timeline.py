@@ -7,11 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import TRIAL, Replica, ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.operate import timeline
-from spotrelay.operate.timeline import NARROW, WIDE, Mark
+from spotrelay.operator.look import timeline
+from spotrelay.operator.look.timeline import NARROW, WIDE, Mark
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import TRIAL, Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
 from tests.operate.replicas import START, replica
 
 LENGTH_S = 150.0

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.messages import harmless
-from spotrelay.operate import trial
-from spotrelay.operate.request import Bounds, Entrance, Request
-from spotrelay.operate.snapshot import ServiceSnapshot
-from spotrelay.operate.trial import BadTrialError, asked, events
+from spotrelay.operator.page import trial
+from spotrelay.operator.page.trial import BadTrialError, asked, events
+from spotrelay.operator.request import Bounds, Entrance, Request
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.plane.view.snapshot import ServiceSnapshot
 from tests.cli.test_request import CHAT, DONE, Server, answering
 from tests.examples import demo_spec
 from tests.operate.replicas import START, replica

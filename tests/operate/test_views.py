@@ -23,27 +23,27 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, MetricRecord, at, first
 from lab.sim.rules.desired import CLOCKS_S
 from lab.sim.world import SimWorld
-from spotrelay.accounting import days
-from spotrelay.accounting.spending import Changes, Spending, lives, spent, spent_on
-from spotrelay.cli.history import _cells
-from spotrelay.cli.status import _rendered
-from spotrelay.core.names import Metric
-from spotrelay.core.notices import NoticeKind
-from spotrelay.core.pools import CapacityPool, Offering
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, Told
-from spotrelay.core.slots import host
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate.cost import cost
-from spotrelay.operate.explain import explain
-from spotrelay.operate.history import history
-from spotrelay.operate.losses import Loss, losses, outages
-from spotrelay.operate.page.picture import last_hour
-from spotrelay.operate.rollout import progress
-from spotrelay.operate.scores import scores_of
-from spotrelay.operate.snapshot import ServiceSnapshot
-from spotrelay.operate.status import status
-from spotrelay.operate.widget import rendered
+from spotrelay.operator.cli.history import _cells
+from spotrelay.operator.cli.status import _rendered
+from spotrelay.operator.look.cost import cost
+from spotrelay.operator.look.explain import explain
+from spotrelay.operator.look.history import history
+from spotrelay.operator.look.progress import progress
+from spotrelay.operator.look.scores import scores_of
+from spotrelay.operator.page.picture import last_hour
+from spotrelay.plane.accounting import days
+from spotrelay.plane.accounting.spending import Changes, Spending, lives, spent, spent_on
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.notices import NoticeKind
+from spotrelay.plane.core.pools import CapacityPool, Offering
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, Told
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.view.losses import Loss, losses, outages
+from spotrelay.plane.view.snapshot import ServiceSnapshot
+from spotrelay.plane.view.status import status
+from spotrelay.plane.view.widget import rendered
 
 pytestmark = pytest.mark.xdist_group("views")  # so that the worlds are made once, not once by each worker
 

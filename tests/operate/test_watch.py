@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from spotrelay.core.ports import Throttled, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.operate.watch import POLL_S, NotInTimeError, Snapshot, Watch
+from spotrelay.operator.look.watch import POLL_S, NotInTimeError, Snapshot, Watch
+from spotrelay.plane.core.ports import Throttled, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
 from tests.operate.replicas import replica
 
 NOTHING: Callable[[Snapshot], None] = lambda _: None  # noqa: E731 - a callback that has no use

@@ -13,17 +13,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lambdas import widget as function
-from spotrelay.aws.requests import Minute, ServedRequests
-from spotrelay.core.names import EVERY_SERVICE
-from spotrelay.core.ports import Unavailable, UnreadableDocument
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.operate.chart import Line, chart
-from spotrelay.operate.rows import Account
-from spotrelay.operate.snapshot import Alarm, AlarmState
-from spotrelay.operate.widget import REPLICAS_SHOWN, Served, overview, rendered
-from spotrelay.palette import BAD, SERVING, TONES
+from spotrelay.plane.aws.requests import ServedRequests
+from spotrelay.plane.core.names import EVERY_SERVICE
+from spotrelay.plane.core.ports import Unavailable, UnreadableDocument
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.view.chart import Line, chart
+from spotrelay.plane.view.palette import BAD, SERVING, TONES
+from spotrelay.plane.view.rows import Account
+from spotrelay.plane.view.snapshot import Alarm, AlarmState, Minute
+from spotrelay.plane.view.widget import REPLICAS_SHOWN, Served, overview, rendered
 from tests.examples import demo_spec
 from tests.operate.replicas import replica
 from tests.operate.test_history import pair

@@ -1,7 +1,7 @@
 """Small markets made by hand, for the tests of the replay."""
 
 from lab.replay.traces import PoolTrace, Trace
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 

@@ -13,7 +13,7 @@ from lab.replay.cloud import LOST, Event, Machine, ReplayCloud
 from lab.replay.run import drive
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 from tests.replay.markets import ON_DEMAND, SPOT, ZONES, market, pool
 
 A, B, C, D = (pool(zone) for zone in ZONES[:4])

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.replay.run import POLICIES
-from spotrelay.cli.app import app
+from spotrelay.operator.cli.app import app
 
 from .recordings import pool_json, price, price_history, three_zones
 
@@ -294,7 +294,7 @@ def test_a_trace_that_is_none(tmp_path: Path) -> None:
 def test_without_matplotlib_a_plot_is_refused_and_all_else_works(traces: Path) -> None:
     """Drawing needs a package that nothing else needs, and only then is it looked for."""
     code = (
-        "import sys; sys.modules['matplotlib'] = None; from spotrelay.cli import main; "
+        "import sys; sys.modules['matplotlib'] = None; from spotrelay.operator.cli import main; "
         f"sys.argv = ['spotrelay', 'replay', {str(traces)!r}, '--policy', 'optimal', *sys.argv[1:]]; main()"
     )
     for arguments, exit_code, line in (

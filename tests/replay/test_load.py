@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.replay.load import LoadError, compare, read, replay
-from spotrelay.cli.app import app
-from spotrelay.core.scaling import Scaling
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.core.scaling import Scaling
 
 SCALING = Scaling(min_replicas=1, max_replicas=4, target_qps_per_replica=2.0)
 

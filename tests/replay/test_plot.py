@@ -18,7 +18,7 @@ from lab.replay.run import run
 from lab.replay.settings import ReplaySettings
 from lab.replay.synthetic import generate
 from lab.replay.traces import Trace
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 from .markets import market, pool
 from .test_report import result
@@ -172,5 +172,5 @@ def _forty_pools() -> tuple[Trace, Result]:
 
 def test_nothing_but_drawing_loads_matplotlib() -> None:
     """The command starts as fast as before."""
-    code = "import sys, spotrelay.cli.app; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, spotrelay.operator.cli.app; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -21,15 +21,15 @@ from lab.replay.result import Life
 from lab.replay.run import run
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
-from spotrelay.core.held import Override
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import LaunchRequest
-from spotrelay.core.spec import OnRebalance, OnWarning
-from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
-from spotrelay.events import InterruptionWarning, StateChange, parse
-from spotrelay.events.ticks import Tick, TickKind, parse_tick
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.ports import LaunchRequest
+from spotrelay.plane.core.spec import OnRebalance, OnWarning
+from spotrelay.plane.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
+from spotrelay.plane.events import InterruptionWarning, StateChange, parse
+from spotrelay.plane.events.ticks import Tick, TickKind, parse_tick
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
 ONE = ReplaySettings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)

@@ -12,7 +12,7 @@ from lab.replay.result import Gaps, Result
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 from lab.replay.wording import DAY_S, span
-from spotrelay.core.spec import OnWarning
+from spotrelay.plane.core.spec import OnWarning
 
 from .markets import market
 

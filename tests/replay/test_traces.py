@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.replay.traces import ANY_NUMBER, PoolTrace, Regions, by_region, load
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 from .recordings import capacity_csv, lines, pool_json
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service import Problem, Service, ServiceFileError, load
+from spotrelay.file.service import Problem, Service, ServiceFileError, load
 
 GOOD = """\
 service:

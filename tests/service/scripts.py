@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from spotrelay.service import Service
+from spotrelay.file.service import Service
 
 
 class Instance:

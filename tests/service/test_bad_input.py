@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.service import (
+from spotrelay.file.service import (
     InvalidServiceFileError,
     MalformedServiceFileError,
     ServiceFileError,
     UnreadableServiceFileError,
     load,
 )
-from spotrelay.service.document import MAX_FILE_BYTES
+from spotrelay.file.source.document import MAX_FILE_BYTES
 
 from .conftest import GOOD, Refuser
 

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # as in test_userdata
 
-from spotrelay.service import Service, bundle, tools, user_data, userdata
-from spotrelay.service.files import Bucket, FileMount, GitRepository, MountMode
-from spotrelay.service.tools import Download
-from spotrelay.service.userdata import MAX_BYTES
+from spotrelay.file.instance import bundle, tools, userdata
+from spotrelay.file.instance.tools import Download
+from spotrelay.file.instance.userdata import MAX_BYTES
+from spotrelay.file.service import Service, user_data
+from spotrelay.file.values.files import Bucket, FileMount, GitRepository, MountMode
 
 from .conftest import GOOD, Loader, on_cpus
 from .test_userdata import config, files

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay import catalog
-from spotrelay.catalog import refresh
-from spotrelay.core.instance_types import described
+from spotrelay.file import catalog
+from spotrelay.file.catalog import refresh
+from spotrelay.plane.core.instance_types import described
 
 
 def test_the_data_files_are_what_refresh_makes_of_the_installed_moto() -> None:
@@ -22,8 +22,8 @@ def test_the_data_files_are_what_refresh_makes_of_the_installed_moto() -> None:
     source = refresh.source_of_moto(catalog.origin().date)
     fresh_files = refresh.files(refresh.answers_of_moto(), refresh.offerings_of_moto(), source)
     for name, fresh in fresh_files.items():
-        committed = resources.files("spotrelay.catalog").joinpath(name).read_text(encoding="utf-8")
-        assert json.loads(committed) == json.loads(fresh), "run: python -m spotrelay.catalog.refresh"
+        committed = resources.files("spotrelay.file.catalog").joinpath(name).read_text(encoding="utf-8")
+        assert json.loads(committed) == json.loads(fresh), "run: python -m spotrelay.file.catalog.refresh"
 
 
 def test_ec2_itself_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_other_peoples_names_are_understood() -> None:
 def test_the_catalog_needs_the_standard_library_only() -> None:
     """Runtime code may use the catalog: it pulls in neither pydantic nor ruamel.yaml nor moto."""
     code = (
-        "import sys, spotrelay.catalog as c; c.all_types(); "
+        "import sys, spotrelay.file.catalog as c; c.all_types(); "
         "print(sorted({'pydantic', 'ruamel', 'moto', 'boto3'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

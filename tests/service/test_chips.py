@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay import catalog
-from spotrelay.catalog.chips import all_chips, document
+from spotrelay.file import catalog
+from spotrelay.file.catalog.chips import all_chips, document
 
 MAKERS = re.compile(
     r"https://((docs|images|www)\.nvidia\.com|github\.com/NVIDIA"  # the maker of most

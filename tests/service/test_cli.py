@@ -13,15 +13,15 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.quotas import Quotas
-from spotrelay.cli.account import Account
-from spotrelay.cli.app import app
-from spotrelay.core.ports import Denied
-from spotrelay.core.quotas import Quota
-from spotrelay.service.errors import Problem
-from spotrelay.service.inputs import inputs
-from spotrelay.service.reference import schema_text
+from spotrelay.file.reference import schema_text
+from spotrelay.file.source.errors import Problem
+from spotrelay.file.source.inputs import inputs
+from spotrelay.operator.cli.account import Account
+from spotrelay.operator.cli.app import app
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.quotas import Quotas
+from spotrelay.plane.core.ports import Denied
+from spotrelay.plane.core.quotas import Quota
 
 from .conftest import GOOD
 
@@ -90,7 +90,7 @@ def test_python_dash_m_spotrelay_is_the_same_command() -> None:
 
 def test_what_the_laboratory_lacks_is_said_in_a_line() -> None:
     """In a clone whose set-up hasn't run, which has the laboratory's commands and not its packages."""
-    code = "import sys; sys.modules['greenlet'] = None; from spotrelay.cli import main; main()"
+    code = "import sys; sys.modules['greenlet'] = None; from spotrelay.operator.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "chaos"], capture_output=True, text=True, check=False, cwd=ROOT
     )
@@ -274,8 +274,8 @@ def test_a_path_that_no_system_has_is_one_line(path: str) -> None:
 def test_a_failure_of_a_file_isnt_blamed_on_the_output() -> None:
     """Whatever file it is: the line names it."""
     code = (
-        "import spotrelay.cli.app as module; module.app = lambda: open('/nowhere/x');"
-        "from spotrelay.cli import main; main()"
+        "import spotrelay.operator.cli.app as module; module.app = lambda: open('/nowhere/x');"
+        "from spotrelay.operator.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (1, "spotrelay: /nowhere/x: No such file or directory\n")
@@ -419,7 +419,7 @@ def spotrelay(*arguments: str, **environment: str) -> str:
         [
             sys.executable,
             "-c",
-            "import sys; sys.argv[0] = 'spotrelay'; from spotrelay.cli import main; main()",
+            "import sys; sys.argv[0] = 'spotrelay'; from spotrelay.operator.cli import main; main()",
             *arguments,
         ],
         capture_output=True,

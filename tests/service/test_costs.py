@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spotrelay.core.pools import CapacityPool
-from spotrelay.core.timing import HOURS_OF_MONTH
-from spotrelay.service import describe, in_region
-from spotrelay.service.costs import LOOK_BACK, Changes, costs, usual
+from spotrelay.file.compile.costs import LOOK_BACK, Changes, costs, usual
+from spotrelay.file.service import describe, in_region
+from spotrelay.plane.core.pools import CapacityPool
+from spotrelay.plane.core.timing import HOURS_OF_MONTH
 
 from .conftest import GOOD, Loader
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from lambdas import probe
-from spotrelay.service import crash, user_data
+from spotrelay.file.instance import crash
+from spotrelay.file.service import user_data
 from tests.local_data_plane.support import free_address, wait_until
 
 from .conftest import GOOD, Loader

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spotrelay.service.dialect import (
+from spotrelay.file.dialects.dialect import (
     RESOURCES_ADDITIONS,
     SERVICE_ADDITIONS,
     Dialect,
     canonical,
     dialect_of,
 )
-from spotrelay.service.document import Document
+from spotrelay.file.source.document import Document
 
 from .conftest import GOOD, Loader, Refuser
 

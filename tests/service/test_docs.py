@@ -11,11 +11,11 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from spotrelay.service.disk import disk
-from spotrelay.service.document import field_name
-from spotrelay.service.reference import END, SCHEMA_FILE, entries, json_schema, schema_text, with_table
-from spotrelay.service.schema import ServiceFile
-from spotrelay.service.wording import fields, sections
+from spotrelay.file.compile.wording import fields, sections
+from spotrelay.file.fields.schema import ServiceFile
+from spotrelay.file.reference import END, SCHEMA_FILE, entries, json_schema, schema_text, with_table
+from spotrelay.file.source.document import field_name
+from spotrelay.file.values.disk import disk
 
 from .conftest import GOOD, Loader
 
@@ -25,19 +25,19 @@ TEXT = (ROOT / "docs" / "service-file.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_fields_is_current() -> None:
-    """`python -m spotrelay.service.reference` would write what is there."""
+    """`python -m spotrelay.file.reference` would write what is there."""
     assert with_table(TEXT) == TEXT
 
 
 def test_the_schema_is_current() -> None:
     """The file that editors read is what the models say."""
-    shipped = (ROOT / "spotrelay" / "service" / SCHEMA_FILE).read_text(encoding="utf-8")
+    shipped = (ROOT / "spotrelay" / "file" / SCHEMA_FILE).read_text(encoding="utf-8")
     assert shipped == schema_text()
 
 
 def test_every_entry_of_the_reference_is_a_field() -> None:
     """A field that went is taken out of reference.toml, too."""
-    written = tomllib.loads((ROOT / "spotrelay" / "service" / "reference.toml").read_text(encoding="utf-8"))
+    written = tomllib.loads((ROOT / "spotrelay" / "file" / "reference.toml").read_text(encoding="utf-8"))
     assert written.keys() == entries().keys()
 
 

@@ -15,18 +15,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotrelay.cli import deploying
-from spotrelay.service import bundle, describe, load
-from spotrelay.service.check import local_files
-from spotrelay.service.file_fields import (
+from spotrelay.file.compile.check import local_files
+from spotrelay.file.fields.file_fields import (
     parse_container,
     parse_file_mounts,
     parse_workdir,
     with_registry,
 )
-from spotrelay.service.files import Bucket, FileMount, FilesError, GitRepository, MountMode, bucket, target
-from spotrelay.service.registry import ecr_registry
-from spotrelay.service.requirements import FINDINGS, Finding
+from spotrelay.file.instance import bundle
+from spotrelay.file.instance.registry import ecr_registry
+from spotrelay.file.service import describe, load
+from spotrelay.file.values.files import (
+    Bucket,
+    FileMount,
+    FilesError,
+    GitRepository,
+    MountMode,
+    bucket,
+    target,
+)
+from spotrelay.file.values.parsing import FINDINGS, Finding
+from spotrelay.operator.cli import deploying
 from stacks.settings import AppSettings
 from tests.service.conftest import GOOD, Loader
 

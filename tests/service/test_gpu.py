@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 
-from spotrelay.service import Service, gpu, user_data
+from spotrelay.file.instance import gpu
+from spotrelay.file.service import Service, user_data
 
 from .conftest import Loader
 from .test_scaling import POLICY, QUEUE, file

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.core.names import SERVICE_NAME
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import Service, ServiceFileError, envfile, load, runtime, user_data
-from spotrelay.service.naming import slug
+from spotrelay.file.compile import runtime_document
+from spotrelay.file.instance import envfile
+from spotrelay.file.service import Service, ServiceFileError, load, user_data
+from spotrelay.file.source.naming import slug
+from spotrelay.plane.core.names import SERVICE_NAME
+from spotrelay.plane.core.spec import ServiceSpec
 
 from .conftest import GOOD, Loader, Refuser
 from .test_bad_input import REPLICAS, changed
@@ -62,7 +64,7 @@ def arrives(service: Service, text: str) -> None:
     assert envfile.parse(written["service.env"])["TEXT"] == text
     assert written["run.sh"].endswith(f"\nserve {text}".rstrip("\n") + "\n")
     assert written["setup.sh"].endswith(f"\n# {text}".rstrip("\n") + "\n")
-    document = runtime.document(
+    document = runtime_document.document(
         service,
         subnets={"subnet-1": "us-east-1a"},
         launch_template_id="lt-1",
@@ -254,7 +256,7 @@ def test_a_documents_size_is_that_of_the_longest(service: Loader) -> None:
     chat = service(probe_with("{prompt: Hello}"))
     region = "ap-southeast-7"
     group = f"targetgroup/{'x' * 32}/{'f' * 16}"
-    longest = runtime.document(
+    longest = runtime_document.document(
         chat,
         subnets={f"subnet-{'f' * 16}{number}": f"{region}{zone}" for number, zone in enumerate("abcdef")},
         launch_template_id=f"lt-{'f' * 17}",
@@ -263,7 +265,7 @@ def test_a_documents_size_is_that_of_the_longest(service: Loader) -> None:
         load_balancer=f"app/{'x' * 32}/{'f' * 16}",
         address=f"http://internal-{'x' * 32}-1234567890.{region}.elb.amazonaws.com",
     )
-    assert len(longest) <= runtime.size(chat) < 1.1 * len(longest)
+    assert len(longest) <= runtime_document.size(chat) < 1.1 * len(longest)
 
 
 def test_validate_prints_brackets_as_they_are(tmp_path: Path) -> None:

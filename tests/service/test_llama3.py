@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service import load
-from spotrelay.service.tools import needs_uv
+from spotrelay.file.instance.tools import needs_uv
+from spotrelay.file.service import load
 from tests.service.scripts import Instance
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service import load
+from spotrelay.file.service import load
 from tests.service.scripts import Instance
 
 ROOT = Path(__file__).parents[2]

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.demo.settings import DEFAULT_WARNING_S
-from spotrelay import catalog
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.core.timing import DRAIN_SETTLE_S
-from spotrelay.service import Disk, describe, eligible_instance_types, load
-from spotrelay.service.loading import BALANCER_LAG_S
-from spotrelay.service.requirements import Wishes, parse_accelerators, parse_cpus, parse_memory
+from spotrelay.file import catalog
+from spotrelay.file.compile.loading import BALANCER_LAG_S
+from spotrelay.file.service import Disk, describe, eligible_instance_types, load
+from spotrelay.file.values.parsing import Wishes, parse_accelerators, parse_cpus, parse_memory
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.spec import ReadinessProbe
+from spotrelay.plane.core.timing import DRAIN_SETTLE_S
 
 from .conftest import GOOD, Loader
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.service import Disk, Problem, Service, describe
-from spotrelay.service.model import Image
-from spotrelay.service.resources import Resources
+from spotrelay.file.fields.resources import Resources
+from spotrelay.file.model import Image
+from spotrelay.file.service import Disk, Problem, Service, describe
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
 
 from .conftest import Loader, Refuser
 

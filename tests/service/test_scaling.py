@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
-from spotrelay.service import InvalidServiceFileError
+from spotrelay.file.service import InvalidServiceFileError
+from spotrelay.plane.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 
 from .conftest import Loader
 

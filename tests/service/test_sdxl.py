@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lambdas import probe
-from spotrelay.service import load
+from spotrelay.file.service import load
 
 ROOT = Path(__file__).parents[2]
 

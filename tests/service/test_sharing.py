@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from spotrelay.service import InvalidServiceFileError, user_data
+from spotrelay.file.service import InvalidServiceFileError, user_data
 from tests.service.conftest import Loader
 from tests.service.test_userdata import files
 

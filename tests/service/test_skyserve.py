@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service import load
-from spotrelay.service.dialect import Dialect, dialect_of
-from spotrelay.service.document import read
-from spotrelay.service.inputs import Inputs
+from spotrelay.file.dialects.dialect import Dialect, dialect_of
+from spotrelay.file.service import load
+from spotrelay.file.source.document import read
+from spotrelay.file.source.inputs import Inputs
 
 DIRECTORY = Path(__file__).parent / "skyserve"
 

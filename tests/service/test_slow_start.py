@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from lab.local.environment import EC2_WARNING_S
-from spotrelay.service import load
+from spotrelay.file.service import load
 
 SERVICES = Path(__file__).parents[2] / "services"
 SLOW = load(SERVICES / "slow-start.yaml")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.service import Service, load
-from spotrelay.service.disk import disk
-from spotrelay.service.software import environment, notices
+from spotrelay.file.instance.software import environment, notices
+from spotrelay.file.service import Service, load
+from spotrelay.file.values.disk import disk
 from tests.service.test_llama3 import ROOT
 
 from .conftest import GOOD, Loader, on_cpus

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.service import user_data
-from spotrelay.service.unit import STOP
+from spotrelay.file.instance.unit import STOP
+from spotrelay.file.service import user_data
 
 from .conftest import GOOD, Loader
 from .test_userdata import files

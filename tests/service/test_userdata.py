@@ -16,8 +16,9 @@ import yaml  # type: ignore[import-untyped]  # what cloud-init reads with; no ot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.service import envfile, pinned, user_data
-from spotrelay.service.userdata import LONGEST_REGION, LONGEST_VERSION, environment, size
+from spotrelay.file.instance import envfile
+from spotrelay.file.instance.userdata import LONGEST_REGION, LONGEST_VERSION, environment, size
+from spotrelay.file.service import pinned, user_data
 
 from .conftest import GOOD, Loader, on_cpus
 

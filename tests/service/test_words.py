@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.service import InvalidServiceFileError, Service, load
-from spotrelay.service.inputs import Inputs, InputsError, inputs
-from spotrelay.service.yaml11 import text_of
+from spotrelay.file.service import InvalidServiceFileError, Service, load
+from spotrelay.file.source.inputs import Inputs, InputsError, inputs
+from spotrelay.file.source.yaml11 import text_of
+from spotrelay.plane.core.spec import ReadinessProbe
 
 THEIRS = """\
 service:

@@ -12,26 +12,26 @@ from unittest.mock import patch
 
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
-from spotrelay import events
-from spotrelay.control import intake, performing, reporting
-from spotrelay.control import ticks as control_ticks
-from spotrelay.control.controller import Controller
-from spotrelay.control.gathering import Gatherer
-from spotrelay.control.intake import Intake
-from spotrelay.control.notifying import Notifier
-from spotrelay.control.performing import Outcome, Performer
-from spotrelay.control.probing import Probing
-from spotrelay.control.reporting import Reporting
-from spotrelay.control.ticks import Ticks
-from spotrelay.core import rows as core_rows
-from spotrelay.core import timing
-from spotrelay.core.answers import Answers, BusyEvidence, Work
-from spotrelay.core.held import Held, Override
-from spotrelay.core.incidents import AlarmState, Incidents
-from spotrelay.core.instances import Refusal, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
-from spotrelay.core.ports import (
+from spotrelay.plane import events
+from spotrelay.plane.control import intake, performing, reporting
+from spotrelay.plane.control import ticks as control_ticks
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.gathering import Gatherer
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.control.notifying import Notifier
+from spotrelay.plane.control.performing import Outcome, Performer
+from spotrelay.plane.control.probing import Probing
+from spotrelay.plane.control.reporting import Reporting
+from spotrelay.plane.control.ticks import Ticks
+from spotrelay.plane.core import rows as core_rows
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.answers import Answers, BusyEvidence, Work
+from spotrelay.plane.core.held import Held, Override
+from spotrelay.plane.core.incidents import AlarmState, Incidents
+from spotrelay.plane.core.instances import Refusal, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
+from spotrelay.plane.core.ports import (
     Conflict,
     LaunchRequest,
     LaunchResult,
@@ -39,17 +39,18 @@ from spotrelay.core.ports import (
     PortError,
     Unavailable,
 )
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.scaling import Bounds, Load, Scaling
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import ticks
-from spotrelay.events.ticks import Tick, TickKind
-from spotrelay.memory import MemoryStore
-from spotrelay.placement import cooldowns, launching, surveying
-from spotrelay.placement import plan as placement
-from spotrelay.serving import (
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.scaling import Bounds, Load, Scaling
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import ticks
+from spotrelay.plane.events.ticks import Tick, TickKind
+from spotrelay.plane.memory import MemoryStore
+from spotrelay.plane.placement import cooldowns, launching, surveying
+from spotrelay.plane.placement import plan as placement
+from spotrelay.plane.serving import (
+    autoscaling,
     changes,
     failures,
     holding,
@@ -62,17 +63,16 @@ from spotrelay.serving import (
     reconcile,
     replacement,
     rollout,
-    scaling,
     silence,
     standby,
     steps,
     strength,
     supersede,
 )
-from spotrelay.serving.holding import Holding
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.reconcile import Stage
-from spotrelay.serving.steps import HoldBack, Step
+from spotrelay.plane.serving.holding import Holding
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.reconcile import Stage
+from spotrelay.plane.serving.steps import HoldBack, Step
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ _drop = strength._drop
 _least_missed = strength._least_missed
 _derive = core_rows.derive
 _read = Controller._read
-_decide_load = scaling.decide
+_decide_load = autoscaling.decide
 _applied_to = core_rows.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
@@ -848,19 +848,19 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
-@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=89)
+@mistake(autoscaling, "decide", Rule.UNKNOWN_LOAD_HOLDS, since=89)
 def unknown_load_is_none(wanted: Any, before: Any, load: Load, *args: Any) -> Any:
     """What wasn't measured counts as no load at all."""
     return _decide_load(wanted, before, Load(load.requests_per_s or 0.0), *args)
 
 
-@mistake(scaling, "decide", Rule.SCALED_AFTER_DELAY)
+@mistake(autoscaling, "decide", Rule.SCALED_AFTER_DELAY)
 def the_load_is_followed_at_once(wanted: Any, *args: Any) -> Any:
     """Each change of the load changes the number of replicas."""
     return _decide_load(replace(wanted, upscale_delay_s=0.0, downscale_delay_s=0.0), *args)
 
 
-@mistake(scaling, "decide", Rule.LOAD_AT_REST)
+@mistake(autoscaling, "decide", Rule.LOAD_AT_REST)
 def the_load_is_never_followed(_wanted: Any, before: Any, *args: Any) -> Any:
     """The number of replicas stays, whatever the load."""
     return before
@@ -872,7 +872,7 @@ def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
     return Bounds(0, 999)
 
 
-@mistake(scaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
+@mistake(autoscaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
 def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     """Where the number on record is lost, the file's number counts, however many serve."""
     return core_rows.ScaleRequest(spec.replicas - 3, None)

@@ -9,7 +9,7 @@ from lab.sim.alarms import SimAlarms
 from lab.sim.gate import Invocation, Word
 from lab.sim.run import run
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.names import Alarm
+from spotrelay.plane.core.names import Alarm
 
 
 def heard(*values: tuple[float, bool], is_killed: bool = False, before: SimAlarms | None = None) -> SimAlarms:

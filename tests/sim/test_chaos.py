@@ -8,7 +8,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.cli.app import app
+from spotrelay.operator.cli.app import app
 from tests.sim.broken import MISTAKES
 
 

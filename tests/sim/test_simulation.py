@@ -18,7 +18,7 @@ from lab.sim.rules import Rule
 from lab.sim.run import run
 from lab.sim.scheduler import Killed, Scheduler, Task
 from lab.sim.world import SimWorld
-from spotrelay.core.notices import NoticeKind
+from spotrelay.plane.core.notices import NoticeKind
 from tests import schemas
 
 HALF = 1500

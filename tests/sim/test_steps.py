@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from lab.sim.run import run
-from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.serving import changes
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.serving import changes
+from spotrelay.plane.serving.steps import Step
 
 
 def _strays(rows: Rows, decided: Sequence[Step]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotrelay.core.names import VERSION_RESOURCE, alarms_prefix
+from spotrelay.plane.core.names import VERSION_RESOURCE, alarms_prefix
 
 Properties = dict[str, Any]
 

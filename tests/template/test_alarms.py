@@ -16,13 +16,13 @@ import pytest
 
 from lab.local.metric_math import Series, returned_series
 from lab.local.metrics import alarm_state
-from spotrelay.core.incidents import Incidents
-from spotrelay.core.names import ALARM_DIMENSION, INCIDENT, Alarm, Metric
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.service import Service, load
-from spotrelay.serving import incidents
+from spotrelay.file.service import Service, load
+from spotrelay.plane.core.incidents import Incidents
+from spotrelay.plane.core.names import ALARM_DIMENSION, INCIDENT, Alarm, Metric
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving import incidents
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import LOOK_BACKS, Template, alarms_of, document_text, flat, metrics_of
 

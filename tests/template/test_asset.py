@@ -7,20 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from lab.benchmarks.cold_start import bring_runtime
 from stacks.bundling import (
+    ROOT,
     BundlingError,
     locked_packages,
-    runtime_modules,
+    own_modules,
     stage,
 )
 
 MAX_BYTES = 6_000_000
 """Uploaded in a second and unpacked at every cold start."""
 
-NOT_IN_A_FUNCTION = ("advice", "catalog", "cli", "operate/access.py", "operate/drill.py", "service")
+NOT_IN_A_FUNCTION = ("file", "messages.py", "operator", "plane/memory.py")
 
 OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
 
@@ -30,8 +32,8 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     bring_runtime(tmp_path)
     program = (
         "from lambdas import drill, on_signal, reconcile, removal, survey, widget;"
-        "from spotrelay.aws import runtime;"
-        "from spotrelay.core.names import Metric;"
+        "from spotrelay.plane.aws import runtime;"
+        "from spotrelay.plane.core.names import Metric;"
         "assert on_signal.handler and reconcile.handler and removal.handler and survey.handler;"
         "runtime.telemetry.record('imported');"
         "runtime.telemetry.count(Metric.CONFLICTS);"
@@ -79,33 +81,17 @@ def test_the_same_sources_make_the_same_asset(asset: Path, tmp_path: Path) -> No
     assert _contents(tmp_path) == _contents(asset)
 
 
-def test_modules_are_found_by_following_imports(tmp_path: Path) -> None:
-    """A module is taken if a handler needs it, however indirectly, with the packages around it."""
-    _write(
-        tmp_path,
-        {
-            "lambdas/handler.py": "from spotrelay.deep import thing",
-            "spotrelay/__init__.py": "",
-            "spotrelay/deep/__init__.py": "",
-            "spotrelay/deep/thing.py": "def f():\n    import spotrelay.late",
-            "spotrelay/late.py": "import json",
-            "spotrelay/other.py": "",
-        },
-    )
-    assert {str(m) for m in runtime_modules(tmp_path)} == {
-        "lambdas/handler.py",
-        "spotrelay/__init__.py",
-        "spotrelay/deep/__init__.py",
-        "spotrelay/deep/thing.py",
-        "spotrelay/late.py",
+def test_the_plane_is_what_functions_need() -> None:
+    """All of its modules are imported by functions, at once or later, and none that isn't packed is."""
+    graph = grimp.build_graph("lambdas", "spotrelay", cache_dir=None)
+    functions = graph.find_children("lambdas")
+    needed = functions.union(*(graph.find_upstream_modules(function) for function in functions))
+    packed = {
+        ".".join(module.with_suffix("").parts).removesuffix(".__init__") for module in own_modules(ROOT)
     }
-
-
-def test_relative_imports_are_refused(tmp_path: Path) -> None:
-    """An import that can't be followed is an error with its place, not a module that is missing later."""
-    _write(tmp_path, {"lambdas/handler.py": "\nfrom . import other"})
-    with pytest.raises(BundlingError, match=r"lambdas/handler\.py:2: relative import"):
-        runtime_modules(tmp_path)
+    packages = {name for name in packed if graph.find_children(name)}
+    assert needed - packed == set()
+    assert packed - packages == needed - packages
 
 
 def test_another_version_than_locked_is_refused(tmp_path: Path) -> None:
@@ -124,12 +110,6 @@ def test_another_version_than_locked_is_refused(tmp_path: Path) -> None:
 def test_what_lambda_brings_is_left_out() -> None:
     """boto3 comes with the runtime, and all that it needs; Powertools and what else that needs don't."""
     assert locked_packages(Path("uv.lock")) == ["aws-lambda-powertools", "typing-extensions"]
-
-
-def _write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
 
 
 def _contents(root: Path) -> dict[str, bytes]:

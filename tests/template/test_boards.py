@@ -18,7 +18,7 @@ import pytest
 
 from lab.pictures.board import chosen
 from lab.pictures.insights import Query
-from spotrelay.core.names import (
+from spotrelay.plane.core.names import (
     ALARM_DIMENSION,
     COUNTED,
     EVERY_SERVICE,
@@ -128,7 +128,7 @@ def counted() -> set[str]:
     """The names of what the product's code counts: those that follow "Metric." in it."""
     found = set[str]()
     for file in (path for top in MODULES for path in (ROOT / top).rglob("*.py")):
-        if file != ROOT / "spotrelay" / "core" / "names.py":
+        if file != ROOT / "spotrelay" / "plane" / "core" / "names.py":
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Metric":
                     found.add(Metric[node.attr].value)

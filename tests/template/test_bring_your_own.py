@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import ServiceFileError, load
+from spotrelay.file.service import ServiceFileError, load
+from spotrelay.plane.core.spec import ServiceSpec
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.permissions import Function
 from stacks.settings import AppSettings

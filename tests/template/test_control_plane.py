@@ -10,12 +10,12 @@ import pytest
 
 from lab.sim.queues import LEAVES as SIMULATED_LEAVES
 from lab.sim.queues import SIGNALS, TICKS
-from spotrelay.aws.clients import LAUNCH_S, LAUNCHING
-from spotrelay.aws.fleet import RECORD_S
-from spotrelay.aws.ticker import MAX_DELAY_S
-from spotrelay.core import timing
-from spotrelay.core.names import Env, Metric
-from spotrelay.core.quotas import LEAST_CONCURRENCY
+from spotrelay.plane.aws.clients import LAUNCH_S, LAUNCHING
+from spotrelay.plane.aws.fleet import RECORD_S
+from spotrelay.plane.aws.ticker import MAX_DELAY_S
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.names import Env, Metric
+from spotrelay.plane.core.quotas import LEAST_CONCURRENCY
 from tests.template.support import (
     LEAVES,
     Template,

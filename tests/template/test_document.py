@@ -13,11 +13,17 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 from pydantic import BaseModel
 
-from spotrelay.core.answers import BusyEvidence
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
-from spotrelay.core.spec import (
+from spotrelay.file.compile.wording import sections
+from spotrelay.file.dialects.dialect import canonical
+from spotrelay.file.instance import envfile
+from spotrelay.file.service import Service, load
+from spotrelay.file.source.document import Document
+from spotrelay.file.values.limits import FETCHING_S
+from spotrelay.plane.core.answers import BusyEvidence
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
+from spotrelay.plane.core.spec import (
     LaunchTemplate,
     OnRebalance,
     OnUpdate,
@@ -26,12 +32,7 @@ from spotrelay.core.spec import (
     ServiceSettings,
     ServiceSpec,
 )
-from spotrelay.service import Service, envfile, load
-from spotrelay.service.dialect import canonical
-from spotrelay.service.document import Document
-from spotrelay.service.limits import FETCHING_S
-from spotrelay.service.wording import sections
-from spotrelay.serving import incidents
+from spotrelay.plane.serving import incidents
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import flags

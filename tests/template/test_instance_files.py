@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.service import Service, load
-from spotrelay.service.files import Bucket, FileMount, MountMode
+from spotrelay.file.service import Service, load
+from spotrelay.file.values.files import Bucket, FileMount, MountMode
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import SERVICE_FILES, flags

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import prober_function
-from spotrelay.service import load
+from spotrelay.file.service import load
+from spotrelay.plane.core.names import prober_function
 from tests.template.support import Template, function_id, refers_to
 from tests.template.test_instance_files import granted, synthesized, user_data_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.plane.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from tests.template.support import Template, as_list, flat, function, function_id, refers_to
 
 LOOKS = {

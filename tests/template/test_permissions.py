@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import TAG_SERVICE
+from spotrelay.plane.core.names import TAG_SERVICE
 from stacks.permissions import AS_CDK_NAG_WRITES, Function, Place, actions, grants
 from tests.template.support import (
     LEAVES,

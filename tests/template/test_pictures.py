@@ -13,7 +13,7 @@ import pytest
 from lab.pictures import terminal
 from lab.pictures.board import Shown, chosen, page
 from lab.pictures.insights import Event, Query, QueryError
-from spotrelay.core.names import COUNTED, Metric
+from spotrelay.plane.core.names import COUNTED, Metric
 from tests.template.support import Template
 from tests.template.test_boards import Board
 

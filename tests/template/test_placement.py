@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import Service, ServiceFileError, load
+from spotrelay.file.service import Service, ServiceFileError, load
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.spec import ServiceSpec
 from stacks import placement
 from stacks.application import NETWORK, SERVICE_PREFIX
 from stacks.settings import AppSettings

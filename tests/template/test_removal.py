@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lambdas.removal import MARGIN_S
-from spotrelay.core.timing import DRAIN_SETTLE_S, REMOVED_AFTER_S
-from spotrelay.service.sections import MAX_DRAIN_S
+from spotrelay.file.fields.sections import MAX_DRAIN_S
+from spotrelay.plane.core.timing import DRAIN_SETTLE_S, REMOVED_AFTER_S
 from stacks.removal import SERVICES_GO_FIRST
 from tests.template.support import Template, as_list, flat, function, function_id, refers_to
 

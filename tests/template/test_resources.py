@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import IMAGE_RESOURCE
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import ServiceFileError, in_region, load
+from spotrelay.file.service import ServiceFileError, in_region, load
+from spotrelay.plane.core.names import IMAGE_RESOURCE
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.spec import ServiceSpec
 from stacks import placement
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork

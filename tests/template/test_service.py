@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.clients import PROBING
-from spotrelay.core.names import (
+from spotrelay.file.service import Service, load
+from spotrelay.file.values.limits import MAX_PROBE_TIMEOUT_S
+from spotrelay.plane.aws.clients import PROBING
+from spotrelay.plane.core.names import (
     IMAGE_RESOURCE,
     MAX_NAME,
     METRICS_DIMENSION,
@@ -19,9 +21,7 @@ from spotrelay.core.names import (
     prober_function,
     target_group_name,
 )
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import Service, load
-from spotrelay.service.limits import MAX_PROBE_TIMEOUT_S
+from spotrelay.plane.core.spec import ServiceSpec
 from stacks.dashboard import BLOCKED_TITLE
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import (

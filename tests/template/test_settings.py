@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.names import Env
-from spotrelay.operate.stacks import Stacks
+from spotrelay.operator.deploy.stacks import Stacks
+from spotrelay.plane.core.names import Env
 from stacks.application import CONTROL_PLANE, NETWORK, SERVICE_PREFIX
 from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize

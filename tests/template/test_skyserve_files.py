@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 
-from spotrelay.core.names import IMAGE_RESOURCE
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.scaling import Scaling
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.service import envfile
-from spotrelay.service.inputs import NOTHING
-from spotrelay.service.limits import FETCHING_S
-from spotrelay.service.software import KEEP_ALIVE
+from spotrelay.file.instance import envfile
+from spotrelay.file.instance.software import KEEP_ALIVE
+from spotrelay.file.source.inputs import NOTHING
+from spotrelay.file.values.limits import FETCHING_S
+from spotrelay.plane.core.names import IMAGE_RESOURCE
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.scaling import Scaling
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import AppSettings
 from tests.service.test_skyserve import FILES, SAID

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.service import load, pinned
+from spotrelay.file.service import load, pinned
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import flags

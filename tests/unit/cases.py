@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from spotrelay.core.instances import Instance, InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent, Rows
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.serving import reconcile, steps
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.steps import WARNED, Step
+from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent, Rows
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving import reconcile, steps
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.steps import WARNED, Step
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)

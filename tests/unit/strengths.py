@@ -6,15 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from spotrelay.core import timing
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, strength
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, strength
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.steps import Step
 from tests.examples import on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core.instances import Instance, InstanceState, Target, TargetState
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning
-from spotrelay.memory import EPOCH
-from spotrelay.operate import adoption, rollback
-from spotrelay.operate.adoption import NotAdoptableError
-from spotrelay.serving import rollout, supersede
+from spotrelay.operator import adoption, rollback
+from spotrelay.operator.adoption import NotAdoptableError
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.instances import Instance, InstanceState, Target, TargetState
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Backoff
+from spotrelay.plane.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving import rollout, supersede
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import Troubled, rows, world_of

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.pools import Cause, PoolMemory, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Rows
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import Cause, PoolMemory, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Rows
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, losing, rows_of, told
 

@@ -8,17 +8,17 @@ from datetime import datetime
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import Conflict, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.timing import seconds
-from spotrelay.memory import World
-from spotrelay.placement.launching import FALLBACK_DELAY_S
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.ports import Conflict, Throttled, Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import World
+from spotrelay.plane.placement.launching import FALLBACK_DELAY_S
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

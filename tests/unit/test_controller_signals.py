@@ -7,19 +7,19 @@ from datetime import timedelta
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Conflict, Throttled, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnRebalance, OnWarning
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
-from spotrelay.serving import steps
-from spotrelay.serving.steps import WARNED
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Conflict, Throttled, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnRebalance, OnWarning
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning, RebalanceRecommendation, StateChange
+from spotrelay.plane.serving import steps
+from spotrelay.plane.serving.steps import WARNED
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import (
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.ports import (
     Conflict,
     OtherControlPlane,
     PortError,
@@ -21,10 +21,10 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.control.performing import Decision
-from spotrelay.core import timing
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Conflict, Denied, LaunchRequest, PortError, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnWarning, ReadinessProbe
-from spotrelay.core.timing import seconds
-from spotrelay.serving import steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.performing import Decision
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Conflict, Denied, LaunchRequest, PortError, Throttled, Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnWarning, ReadinessProbe
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

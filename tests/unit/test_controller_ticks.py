@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.answers import BusyEvidence, Work
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import LaunchRequest, PortError, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
-from spotrelay.events import RebalanceRecommendation
-from spotrelay.memory import World
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.answers import BusyEvidence, Work
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.ports import LaunchRequest, PortError, Throttled, Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnRebalance, OnWarning, ReadinessProbe
+from spotrelay.plane.events import RebalanceRecommendation
+from spotrelay.plane.memory import World
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

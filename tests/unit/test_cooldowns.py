@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.instances import Refusal, RefusalKind
-from spotrelay.core.pools import (
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import Refusal, RefusalKind
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -21,11 +21,11 @@ from spotrelay.core.pools import (
     Scope,
     quota_of,
 )
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.timing import seconds
-from spotrelay.placement import cooldowns
-from spotrelay.serving import changes, steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.placement import cooldowns
+from spotrelay.plane.serving import changes, steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW, a_replica
 

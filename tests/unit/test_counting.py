@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.held import Override
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import Conflict, Denied, Unavailable
-from spotrelay.core.spec import OnWarning, ReadinessProbe
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import Conflict, Denied, Unavailable
+from spotrelay.plane.core.spec import OnWarning, ReadinessProbe
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

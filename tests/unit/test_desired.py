@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import UnreadableDocument
-from spotrelay.core.rows import Desired, ScaleRequest, Source, as_desired, derive
-from spotrelay.core.spec import OnWarning
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import UnreadableDocument
+from spotrelay.plane.core.rows import Desired, ScaleRequest, Source, as_desired, derive
+from spotrelay.plane.core.spec import OnWarning
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

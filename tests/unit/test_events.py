@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.instances import InstanceState
-from spotrelay.events import (
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.events import (
     Ignored,
     InterruptionWarning,
     MalformedEventError,

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import Instance, InstanceState, TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import LaunchTemplate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, reconcile, steps, strength
-from spotrelay.serving.holding import overridable
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.steps import HoldBack, Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, reconcile, steps, strength
+from spotrelay.plane.serving.holding import overridable
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.steps import HoldBack, Step
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, losing, rows_of, seen_of
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Backoff
-from spotrelay.core.timing import seconds
-from spotrelay.serving import failures
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Backoff
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import failures
 from tests.unit.cases import NOW, a_replica
 
 LOOPING = timing.CRASH_LOOP_FAILURES

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import OnRebalance
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning
-from spotrelay.serving import interruption, reconcile, steps
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import OnRebalance
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning
+from spotrelay.plane.serving import interruption, reconcile, steps
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, losing, rows_of, seen_of
 from tests.unit.strengths import (

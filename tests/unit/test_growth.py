@@ -9,13 +9,13 @@ from types import FrameType
 
 import pytest
 
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import LaunchIntent
-from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
-from spotrelay.serving import changes, reconcile, strength
-from spotrelay.serving.observation import Observation
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import LaunchIntent
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.plane.serving import changes, reconcile, strength
+from spotrelay.plane.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 

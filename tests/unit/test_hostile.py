@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas import probe
-from spotrelay.control.intake import Intake
-from spotrelay.core import timing
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.events.ticks import TickKind
-from spotrelay.memory import MemoryClock, MemoryDeadLetters
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.events.ticks import TickKind
+from spotrelay.plane.memory import MemoryClock, MemoryDeadLetters
 from tests.unit.worlds import active, alive, in_rotation, instance_of, rows, serving, settle, warn
 
 ODD: st.SearchStrategy[object] = (

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.control.controller import Controller
-from spotrelay.core.incidents import Incidents, alarms_of
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.names import Alarm
-from spotrelay.core.ports import Conflict, Denied, Unavailable
-from spotrelay.core.scaling import Scaling
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.serving import incidents
-from spotrelay.serving.incidents import BLOCKED_S, SERVED_WITHIN_S, ZEROS, Situation
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.incidents import Incidents, alarms_of
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.ports import Conflict, Denied, Unavailable
+from spotrelay.plane.core.scaling import Scaling
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving import incidents
+from spotrelay.plane.serving.incidents import BLOCKED_S, SERVED_WITHIN_S, ZEROS, Situation
 from tests.examples import demo_spec
 from tests.unit.worlds import Troubled, active, dry, instance_of, recorded, serving, warn
 

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spotrelay.control.controller import NOTHING, Controller
-from spotrelay.control.intake import Intake
-from spotrelay.core.held import HeldBack, Override
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
-from spotrelay.events import InterruptionWarning, Signal
-from spotrelay.events.ticks import Tick, TickKind, parse_tick
-from spotrelay.memory import MemoryDeadLetters, World
+from spotrelay.plane.control.controller import NOTHING, Controller
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.core.held import HeldBack, Override
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import Denied, PortError, Throttled, Unavailable
+from spotrelay.plane.events import InterruptionWarning, Signal
+from spotrelay.plane.events.ticks import Tick, TickKind, parse_tick
+from spotrelay.plane.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 
 AT = datetime(2026, 11, 21, 7, tzinfo=UTC)

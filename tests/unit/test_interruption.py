@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
-from spotrelay.serving import interruption, steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import OnRebalance, OnWarning, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
+from spotrelay.plane.serving import interruption, steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, needless, rows_of, told
 

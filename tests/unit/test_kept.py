@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lambdas import kept
-from spotrelay.core.names import IMAGE_RESOURCE, VERSION_RESOURCE, service_parameter
+from spotrelay.plane.core.names import IMAGE_RESOURCE, VERSION_RESOURCE, service_parameter
 
 OLD, NEW, ASKED = "ami-00000000000000001", "ami-00000000000000002", "ami-00000000000000003"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from lambdas import on_signal, reconcile
-from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import Throttled
-from spotrelay.memory import MemoryDeadLetters, World
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.intake import Intake
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import Throttled
+from spotrelay.plane.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 from tests.unit.invocations import Context
 

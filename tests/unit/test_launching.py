@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import (
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -21,13 +21,13 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, LaunchIntent
-from spotrelay.core.spec import LaunchTemplate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH, World
-from spotrelay.placement import launching
+from spotrelay.plane.core.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, LaunchIntent
+from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH, World
+from spotrelay.plane.placement import launching
 from tests.examples import demo_spec, spot_pool
 from tests.unit.worlds import world_of
 

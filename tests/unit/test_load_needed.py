@@ -8,12 +8,20 @@ from datetime import datetime
 
 import pytest
 
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, ScaleRequest
-from spotrelay.core.scaling import LOAD_KNOWN_S, Load, MetricTarget, Needed, OngoingTarget, Scaling, Schedule
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.serving.scaling import SILENCE_MIN, is_open, needed
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, ScaleRequest
+from spotrelay.plane.core.scaling import (
+    LOAD_KNOWN_S,
+    Load,
+    MetricTarget,
+    Needed,
+    OngoingTarget,
+    Scaling,
+    Schedule,
+)
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving.autoscaling import SILENCE_MIN, is_open, needed
 
 NOW = EPOCH + seconds(10_001 * 60)
 """No minute in which it is asked for everything."""

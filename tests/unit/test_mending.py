@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.mending import Finding, FindingKind
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Survey
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Rows
-from spotrelay.core.timing import seconds
-from spotrelay.memory import World
-from spotrelay.serving import interruption, mending, steps
-from spotrelay.serving.observation import Observation
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.mending import Finding, FindingKind
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Survey
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import World
+from spotrelay.plane.serving import interruption, mending, steps
+from spotrelay.plane.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
-from spotrelay.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import LaunchTemplate, ServiceSpec, SpecError
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
+from spotrelay.plane.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
+from spotrelay.plane.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec, SpecError
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import a_replica
 from tests.upgrade import written

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import Throttled
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.placement.launching import FALLBACK_DELAY_S
-from spotrelay.placement.plan import plan
-from spotrelay.serving import changes, moves, reconcile, steps
-from spotrelay.serving.steps import NEEDLESS, Step
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.plane.core.ports import Throttled
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.placement.launching import FALLBACK_DELAY_S
+from spotrelay.plane.placement.plan import plan
+from spotrelay.plane.serving import changes, moves, reconcile, steps
+from spotrelay.plane.serving.steps import NEEDLESS, Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, counted, dry, reclaim, rows, serving, settle, warn

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import (
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import (
     Cause,
     Cooldown,
     Offering,
@@ -22,14 +22,14 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.placement.plan import plan
-from spotrelay.serving import changes, moves, reconcile, steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Backoff
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.placement.plan import plan
+from spotrelay.plane.serving import changes, moves, reconcile, steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, seen_of
 from tests.unit.test_moves import FLEETS, three

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from jsonschema import Draft202012Validator
 
-from spotrelay.control.controller import Controller
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.notices import Notice, NoticeKind, text_of
-from spotrelay.core.pools import Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import Conflict, Denied, Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Told
-from spotrelay.core.timing import seconds
-from spotrelay.memory import World
-from spotrelay.serving import news, steps
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.notices import Notice, NoticeKind, text_of
+from spotrelay.plane.core.pools import Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.plane.core.ports import Conflict, Denied, Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Told
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import World
+from spotrelay.plane.serving import news, steps
 from tests import schemas
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, rows_of

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import OnUpdate
-from spotrelay.core.timing import seconds
-from spotrelay.serving import strength
-from spotrelay.serving.observation import Observation
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import OnUpdate
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import strength
+from spotrelay.plane.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.strengths import (

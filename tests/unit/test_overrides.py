@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.held import Answer, Held, Override
-from spotrelay.core.instances import Instance, InstanceState, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.held import Answer, Held, Override
+from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

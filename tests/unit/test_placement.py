@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.pools import (
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -22,11 +22,11 @@ from spotrelay.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.placement import plan as placement
-from spotrelay.placement.plan import Plan
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.placement import plan as placement
+from spotrelay.plane.placement.plan import Plan
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW
 

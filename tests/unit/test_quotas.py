@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.quotas import Quota, quota_for, shortages
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.quotas import Quota, quota_for, shortages
 from tests.examples import demo_spec
 
 

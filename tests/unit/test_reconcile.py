@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.pools import Cause, PurchaseOption
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, observation, reconcile, steps
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.pools import Cause, PurchaseOption
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, observation, reconcile, steps
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,

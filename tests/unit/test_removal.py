@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lambdas import removal
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
 from tests.unit.invocations import Context
 
 DOCUMENT = service_parameter("chat")

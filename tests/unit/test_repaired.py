@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import Denied, LaunchRequest
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Backoff, Rollback
-from spotrelay.core.spec import LaunchTemplate, OnUpdate, ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning
-from spotrelay.serving import changes, interruption, reconcile, rollout, steps
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import Denied, LaunchRequest
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Backoff, Rollback
+from spotrelay.plane.core.spec import LaunchTemplate, OnUpdate, ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning
+from spotrelay.plane.serving import changes, interruption, reconcile, rollout, steps
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, needless, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, decide, new, old, spec_of

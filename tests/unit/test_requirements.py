@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay import catalog
-from spotrelay.core.instance_types import described
-from spotrelay.core.requirements import Accelerators, Amount, Requirements, find
+from spotrelay.file import catalog
+from spotrelay.plane.core.instance_types import described
+from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements, find
 
 TYPES = catalog.all_types()
 KINDS = sorted({(t.accelerator, t.accelerator_count) for t in TYPES if t.accelerator_count})

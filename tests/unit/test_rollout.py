@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning
-from spotrelay.serving import changes, interruption, reconcile, rollout, steps
-from spotrelay.serving import failures as failures_of
-from spotrelay.serving.steps import Step
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import InterruptionWarning
+from spotrelay.plane.serving import changes, interruption, reconcile, rollout, steps
+from spotrelay.plane.serving import failures as failures_of
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,

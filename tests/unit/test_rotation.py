@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnWarning, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.serving import interruption, reconcile, steps
-from spotrelay.serving.holding import overridable
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import OnWarning, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import interruption, reconcile, steps
+from spotrelay.plane.serving.holding import overridable
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 

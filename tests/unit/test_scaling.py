@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.control.controller import Controller
-from spotrelay.control.reporting import SHOWN_UNKNOWN, Reporting
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
-from spotrelay.core.ports import Denied, Throttled, Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import ScaleRequest, Source
-from spotrelay.core.scaling import (
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.control.reporting import SHOWN_UNKNOWN, Reporting
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import ScaleRequest, Source
+from spotrelay.plane.core.scaling import (
     LOAD_KNOWN_S,
     Load,
     MetricTarget,
@@ -30,10 +30,10 @@ from spotrelay.core.scaling import (
     Scaling,
     Schedule,
 )
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import EPOCH
-from spotrelay.serving.scaling import decide, with_ongoing
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import EPOCH
+from spotrelay.plane.serving.autoscaling import decide, with_ongoing
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.answers import Answers, BusyEvidence, Work
-from spotrelay.core.instances import TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.core.timing import seconds
-from spotrelay.serving import reconcile, silence, steps
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.answers import Answers, BusyEvidence, Work
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import ReadinessProbe
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import reconcile, silence, steps
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import Instance, InstanceState, TargetState
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rollback, Rows
-from spotrelay.core.slots import host
-from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
-from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.serving import reconcile, slots
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rollback, Rows
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.plane.events import InterruptionWarning, Signal, StateChange
+from spotrelay.plane.serving import reconcile, slots
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.slots import host
-from spotrelay.events import InterruptionWarning, Signal, StateChange
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.events import InterruptionWarning, Signal, StateChange
 from tests.unit.test_slots import no_large_ones, shared
 from tests.unit.worlds import Troubled, active, alive, in_rotation, rows, settle, table, world_of
 

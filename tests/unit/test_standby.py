@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.answers import Trouble
-from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events import StateChange
-from spotrelay.serving import changes, steps, strength
-from spotrelay.serving import standby as standbys
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.answers import Trouble
+from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Cause, Offering, PurchaseOption, Scope
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events import StateChange
+from spotrelay.plane.serving import changes, steps, strength
+from spotrelay.plane.serving import standby as standbys
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import (

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, ScaleRequest, Source
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
-from spotrelay.serving import standby_count
-from spotrelay.serving.standby_count import StandbyCount
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
+from spotrelay.plane.core.spec import OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.plane.serving import standby_count
+from spotrelay.plane.serving.standby_count import StandbyCount
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.worlds import Troubled, active, recorded, rows, settle, warn, world_of
 

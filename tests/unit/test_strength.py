@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, reconcile, replacement, steps, strength
-from spotrelay.serving.observation import Observation
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, reconcile, replacement, steps, strength
+from spotrelay.plane.serving.observation import Observation
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, an_instance, losing, replacing, seen_of, told, without
 from tests.unit.strengths import (

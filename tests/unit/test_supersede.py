@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import LaunchIntent
-from spotrelay.core.spec import OnRebalance, ReadinessProbe
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, reconcile, steps, supersede
-from spotrelay.serving.steps import Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import LaunchIntent
+from spotrelay.plane.core.spec import OnRebalance, ReadinessProbe
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, reconcile, steps, supersede
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,

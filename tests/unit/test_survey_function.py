@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from lambdas import survey
-from spotrelay.aws.dead_letters import MeasuredQueue
+from spotrelay.plane.aws.dead_letters import MeasuredQueue
 from tests.unit.invocations import Context
 
 EVENT = {"source": "aws.events", "detail-type": "Scheduled Event"}

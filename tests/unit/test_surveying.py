@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from lambdas import survey
-from spotrelay.core import timing
-from spotrelay.core.mending import Finding, FindingKind
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
-from spotrelay.core.ports import Denied, OtherControlPlane, PortError, Unavailable, UnreadableDocument
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.events.ticks import MalformedTickError
-from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry, MemoryTicker
-from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere, to_be_told
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.mending import Finding, FindingKind
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import CapacityPool, Image, PoolMemory, Reading, Survey
+from spotrelay.plane.core.ports import Denied, OtherControlPlane, PortError, Unavailable, UnreadableDocument
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.requirements import Requirements
+from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.events.ticks import MalformedTickError
+from spotrelay.plane.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry, MemoryTicker
+from spotrelay.plane.placement.surveying import SurveyFailedError, Surveying, better_elsewhere, to_be_told
 from tests.examples import demo_spec
 from tests.unit.cases import a_replica
 from tests.unit.invocations import Context

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.control.controller import Controller
-from spotrelay.core.answers import Answers, Trouble
-from spotrelay.core.names import Metric
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.spec import ReadinessProbe
-from spotrelay.serving import steps, trouble
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core.answers import Answers, Trouble
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.spec import ReadinessProbe
+from spotrelay.plane.serving import steps, trouble
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 from tests.unit.worlds import Troubled, active, in_rotation, settle, world_of

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.quotas import needs
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Rollback
-from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryRouter
-from spotrelay.operate import rollback
-from spotrelay.serving import changes, reconcile, rollout, steps
-from spotrelay.serving.steps import Step
-from spotrelay.serving.supersede import UNHEALTHY
+from spotrelay.operator import rollback
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.quotas import needs
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Rollback
+from spotrelay.plane.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryRouter
+from spotrelay.plane.serving import changes, reconcile, rollout, steps
+from spotrelay.plane.serving.steps import Step
+from spotrelay.plane.serving.supersede import UNHEALTHY
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, needless, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, new, old

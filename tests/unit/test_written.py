@@ -9,13 +9,13 @@ from itertools import chain, count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.core import timing
-from spotrelay.core.pools import Cause, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes, Rows
-from spotrelay.core.timing import seconds
-from spotrelay.serving import changes, reconcile, steps
-from spotrelay.serving.steps import NEEDLESS, Step
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.pools import Cause, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Changes, Rows
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.serving import changes, reconcile, steps
+from spotrelay.plane.serving.steps import NEEDLESS, Step
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, losing, replacing, rows_of, without
 from tests.unit.strengths import DRAINING, PROVISIONING, READY, REQUESTED, STARTING

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from spotrelay.control.controller import Controller
-from spotrelay.core import timing
-from spotrelay.core.held import Override
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.memory import (
+from spotrelay.plane.control.controller import Controller
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.held import Override
+from spotrelay.plane.core.instances import InstanceState
+from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.events import InterruptionWarning, Signal, StateChange
+from spotrelay.plane.memory import (
     MemoryClock,
     MemoryFleet,
     MemoryLoads,

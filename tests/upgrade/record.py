@@ -14,8 +14,8 @@ from pathlib import Path
 import boto3
 from moto import mock_aws
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
 from tests.contract.conftest import REGION, TABLE, make_table
 from tests.upgrade import written
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws import items
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.core.names import Metric
-from spotrelay.core.ports import NewerRows
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import SCHEMA, ServiceSpec
+from spotrelay.plane.aws import items
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.table import Table
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.ports import NewerRows
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import SCHEMA, ServiceSpec
 from tests.contract.conftest import TABLE, make_table
 from tests.unit.worlds import active, recorded, serving, warn
 from tests.upgrade import written

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
-from spotrelay.core.ports import Store
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.plane.core.ports import Store
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.requirements import Amount, Requirements
+from spotrelay.plane.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow
+from spotrelay.plane.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.timing import seconds
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + seconds(60)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 
 if TYPE_CHECKING:
     from lab.replay.cloud import Event, ReplayCloud

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from lab.replay.baselines.asg import Asg
 from lab.replay.baselines.spot_only import SpotOnly
 from lab.replay.capacity import usable_share
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 
 if TYPE_CHECKING:
     from lab.replay.cloud import Machine, ReplayCloud

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from lab.replay.baselines.news import News
 from lab.replay.baselines.plan import launch_planned
 from lab.replay.cloud import LOST, NEVER, UP, WARNED
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 if TYPE_CHECKING:
     from lab.replay.cloud import Event, Machine, ReplayCloud

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.replay.readers.recording import Recording, TraceError, pool_in, text_of
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 COLUMNS = ("second", "zone", "instance_type", "capacity")
 

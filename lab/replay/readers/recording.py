@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 
 class TraceError(Exception):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.replay.readers.recording import TraceError, pool_in, text_of
-from spotrelay.core.pools import CapacityPool
+from spotrelay.plane.core.pools import CapacityPool
 
 LINUX = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
 """The products that cost the plain price; the others have a licence in it. Old accounts say the second."""

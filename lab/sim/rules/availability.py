@@ -10,10 +10,10 @@ from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import OnWarning, ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import OnWarning, ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker

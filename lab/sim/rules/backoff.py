@@ -11,9 +11,9 @@ from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Rows
-from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Rows
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 
 
 @dataclass(slots=True)

@@ -18,14 +18,14 @@ from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.rules.word import let_go, of_replica
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.ports import LaunchRequest
-from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
-from spotrelay.core.rows import Changes, LaunchWindow
-from spotrelay.core.slots import host
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.ports import LaunchRequest
+from spotrelay.plane.core.replica import TRANSITIONS, Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, LaunchWindow
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.incidents import IncidentChecker

@@ -18,12 +18,12 @@ from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from lab.sim.rules.replicas import check_after_tick, may_roll_out, regular
 from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
-from spotrelay.core.instances import Instance, InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.slots import host
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, OnWarning, ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 
 SOON_S = 3.0
 """While anything changes, ticks follow each other within this time: docs/reliability.md, "seconds"."""

@@ -10,12 +10,12 @@ from datetime import datetime
 from lab.sim.gate import Invocation, at
 from lab.sim.rules import Rule, limits
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.instances import Refusal, RefusalKind
-from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope, quota_of
-from spotrelay.core.ports import LaunchRequest, LaunchResult
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.timing import seconds
+from spotrelay.plane.core.instances import Refusal, RefusalKind
+from spotrelay.plane.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope, quota_of
+from spotrelay.plane.core.ports import LaunchRequest, LaunchResult
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.timing import seconds
 
 MIN_GAIN = 0.05
 """A cooldown is written if it makes the present one longer by at least this share of its own length."""

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from spotrelay.core.rows import Rows, ScaleRequest, Source
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
+from spotrelay.plane.core.spec import ServiceSpec
 
 Spec = TypeVar("Spec", ServiceSpec, ServiceSpec | None)
 

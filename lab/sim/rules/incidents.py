@@ -20,13 +20,13 @@ from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.records import after_release
-from spotrelay.core.incidents import Incidents
-from spotrelay.core.names import Alarm
-from spotrelay.core.pools import PoolMemory
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.placement.surveying import better_elsewhere
+from spotrelay.plane.core.incidents import Incidents
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.pools import PoolMemory
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.placement.surveying import better_elsewhere
 
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker

@@ -11,10 +11,10 @@ from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.limits import SKEW_S
-from spotrelay.core.instances import Instance, TargetState
-from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.instances import Instance, TargetState
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import ServiceSpec
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
 from lab.sim.rules.desired import ends_between, gone_by, in_effect, rolled_back
 from lab.sim.rules.invocation_view import InvocationView
-from spotrelay.core.rows import Rows
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.memory import MemoryStore
 
 
 @dataclass(slots=True)

@@ -12,14 +12,14 @@ from lab.sim.rules.checker import Documents, in_force
 from lab.sim.rules.cooldowns import CooldownChecker, Evidence
 from lab.sim.rules.pools import eligible, is_too_dear
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.instances import Refusal, RefusalKind
-from spotrelay.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
-from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, LaunchIntent
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.instances import Refusal, RefusalKind
+from spotrelay.plane.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
+from spotrelay.plane.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, LaunchIntent
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.memory import MemoryStore
 
 EXACT_S = 0.01
 """No simulated time passes between an answer and the decision about it."""

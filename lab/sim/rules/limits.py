@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from lab.sim.gate import time_of
-from spotrelay.core.pools import Cause
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec
+from spotrelay.plane.core.pools import Cause
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import OnUpdate, OnWarning, ServiceSpec
 
 SKEW_S = 1.5
 """How much the functions' clocks may differ from EC2's, and a decision be older than its commit."""

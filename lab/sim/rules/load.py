@@ -10,9 +10,9 @@ from lab.sim.faults import Call
 from lab.sim.gate import Invocation, first
 from lab.sim.rules import Rule
 from lab.sim.rules.desired import begun
-from spotrelay.core.rows import Rows, ScaleRequest, Source
-from spotrelay.core.scaling import Load, Scaling
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
+from spotrelay.plane.core.scaling import Load, Scaling
+from spotrelay.plane.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
     from lab.sim.load import SimLoads

@@ -23,10 +23,10 @@ from lab.sim.rules.metrics import MetricChecker
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from lab.sim.rules.word import OF_DOCUMENT, let_go
-from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, UnreadableDocument
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Removal, Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.ports import Conflict, OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Removal, Rows
+from spotrelay.plane.core.spec import ServiceSpec
 
 NEXT_TICK_S = 5.0
 """After a change, the next tick is due within this time: docs/reliability.md, "seconds"."""

@@ -24,10 +24,10 @@ from lab.sim.rules.pools import eligible
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending, last
 from lab.sim.rules.standbys import got_instance_of_another
 from lab.sim.rules.word import OF_DOCUMENT, let_go
-from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
-from spotrelay.core.names import Metric
-from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
-from spotrelay.core.ports import (
+from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.ports import (
     Conflict,
     Denied,
     LaunchRequest,
@@ -35,10 +35,10 @@ from spotrelay.core.ports import (
     OtherControlPlane,
     UnreadableDocument,
 )
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows, Told
-from spotrelay.core.slots import host
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Rows, Told
+from spotrelay.plane.core.slots import host
+from spotrelay.plane.core.spec import ServiceSpec
 
 ROUNDED_S = 0.001
 """Times are rounded to microseconds."""

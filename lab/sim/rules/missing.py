@@ -10,8 +10,8 @@ from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
-from spotrelay.core.instances import TargetState
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
 
 READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 

@@ -13,11 +13,11 @@ from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.pools import eligible, is_too_dear
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PoolMemory, PurchaseOption, Survey
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import PoolMemory, PurchaseOption, Survey
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker

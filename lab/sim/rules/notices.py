@@ -15,10 +15,10 @@ from lab.sim.gate import Invocation, time_of
 from lab.sim.rules import Findings, Rule
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
-from spotrelay.core.notices import Notice, NoticeKind
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows, Told
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.notices import Notice, NoticeKind
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows, Told
+from spotrelay.plane.memory import MemoryStore
 
 
 def check(view: InvocationView, memory: MemoryStore) -> Findings:

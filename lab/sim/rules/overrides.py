@@ -15,10 +15,10 @@ from lab.sim.rules import Findings, Rule, limits, missing
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import OF_DOCUMENT, let_go, of_replica
-from spotrelay.core.held import Held
-from spotrelay.core.instances import TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Removal
+from spotrelay.plane.core.held import Held
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Removal
 
 DRAINING = ReplicaState.DRAINING
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spotrelay.core.pools import CapacityPool, PoolMemory
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.pools import CapacityPool, PoolMemory
+from spotrelay.plane.core.spec import ServiceSpec
 
 
 def eligible(spec: ServiceSpec, memory: PoolMemory) -> list[CapacityPool]:

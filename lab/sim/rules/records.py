@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, first
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.rules.standbys import is_late
-from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
-from spotrelay.operate.adoption import NO_VERSION
+from spotrelay.operator.adoption import NO_VERSION
+from spotrelay.plane.core.instances import TargetState
+from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 _BY_DISTANCE = (
     ReplicaState.REQUESTED,

@@ -12,9 +12,9 @@ from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import TRIAL, Replica, ReplicaState
-from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import TRIAL, Replica, ReplicaState
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 NEEDLESS = "; as many as wanted are left"
 """The end of the reason of a loss that needs no replacement."""

@@ -12,11 +12,11 @@ from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
-from spotrelay.core.instances import InstanceState, TargetState
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.checker import Checker

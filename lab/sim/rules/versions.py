@@ -9,10 +9,10 @@ from lab.sim.rules import Findings, Rule
 from lab.sim.rules.backoff import backoffs, is_looping, rollout_stopped
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Rows
-from spotrelay.core.spec import OnUpdate, ServiceSpec
-from spotrelay.operate.adoption import NO_VERSION
+from spotrelay.operator.adoption import NO_VERSION
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Rows
+from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 
 
 def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Findings:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lab.sim.gate import Invocation
-from spotrelay.core.replica import Replica
-from spotrelay.events.ticks import MalformedTickError, TickKind, parse_tick
+from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.events.ticks import MalformedTickError, TickKind, parse_tick
 
 OF_DOCUMENT = "its replicas are kept"
 """What is held back where a service's document is missing and nothing says that it was removed."""

@@ -19,10 +19,10 @@ from lab.sim.scenario.moves import Moves
 from lab.sim.scenario.sharing import Sharing
 from lab.sim.scenario.standbys import Standbys
 from lab.sim.scenario.versions import Versions
-from spotrelay.core.answers import BusyEvidence
-from spotrelay.core.incidents import alarms_of
-from spotrelay.core.pools import LEAST_TYPES, Offering, PurchaseOption
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.plane.core.answers import BusyEvidence
+from spotrelay.plane.core.incidents import alarms_of
+from spotrelay.plane.core.pools import LEAST_TYPES, Offering, PurchaseOption
+from spotrelay.plane.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
 CLUSTER_S = 6.0
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 
-from spotrelay.core.replica import ReplicaState
-from spotrelay.operate.adoption import NO_VERSION
+from spotrelay.operator.adoption import NO_VERSION
+from spotrelay.plane.core.replica import ReplicaState
 
 SHARE = 0.2
 """The share of runs with something adopted, where replicas are ready at the beginning."""

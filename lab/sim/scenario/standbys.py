@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from lab.sim.faults import OF_STANDBYS, PAIRS, Call, Pair
-from spotrelay.core.spec import ServiceSpec
-from spotrelay.serving import standby_count
+from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.serving import standby_count
 
 SHARE = 0.3
 """The share of runs with standbys."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Timer
 
 from lab.demo.operator import Operator
-from spotrelay.core.names import TAG_SERVICE
-from spotrelay.core.replica import Replica
+from spotrelay.plane.core.names import TAG_SERVICE
+from spotrelay.plane.core.replica import Replica
 from tests.e2e.clients import CLIENTS, Clients
 from tests.e2e.damage import Damage, Snapshot
 from tests.e2e.faults.bench import Bench

@@ -7,9 +7,9 @@ disturb them.
 from __future__ import annotations
 
 from lab.local.environment import EC2_WARNING_S
-from spotrelay.core import timing
-from spotrelay.core.names import Metric
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.names import Metric
+from spotrelay.plane.core.replica import ReplicaState
 from tests.e2e.availability.conftest import DRAIN_S
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import CLIENTS, Clients

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import pytest
 
 from lab.demo.operator import Operator
-from spotrelay.core import timing
-from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
+from spotrelay.plane.core.replica import ReplicaState
 from tests.e2e.availability.conftest import ACCELERATORS
 from tests.e2e.availability.stories import SLOW, Stories
 from tests.e2e.clients import Clients

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from lab.demo.operator import Operator
-from spotrelay.core.slots import host
+from spotrelay.plane.core.slots import host
 from tests.e2e.clients import Client, Requests
 from tests.e2e.faults.bench import Bench
 

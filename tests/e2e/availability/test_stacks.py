@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 
 from lab.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
 from lab.demo.operator import Operator
-from spotrelay.core.names import TAG_SERVICE, alarms_prefix
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core.names import TAG_SERVICE, alarms_prefix
+from spotrelay.plane.core.replica import ReplicaState
 from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients

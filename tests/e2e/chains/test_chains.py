@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.timing import TICK_IN_TRANSITION_S
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.timing import TICK_IN_TRANSITION_S
 from tests.e2e.stand import WITHIN_S, Stand
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from spotrelay.cli.drill import RECENT_S
+from spotrelay.operator.cli.drill import RECENT_S
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
 from tests.e2e.test_drill import started

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Literal
 
 from lab.local.catalog import ON_DEMAND_CAPACITY
-from spotrelay.core.ports import Unavailable
-from spotrelay.core.replica import Replica
+from spotrelay.plane.core.ports import Unavailable
+from spotrelay.plane.core.replica import Replica
 from tests.e2e.faults import rules
 from tests.e2e.stand import POLL_S, Stand
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.demo.settings import DemoSettings
-from spotrelay.core.replica import Replica
+from spotrelay.plane.core.replica import Replica
 from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
 from tests.e2e.faults.bench import Bench

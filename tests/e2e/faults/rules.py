@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from lab.demo.operator import Operator
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import ServiceSpec
 
 HISTORY_LIMIT = 10_000
 """More replicas than any test ends."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from tests.e2e.faults.rules import Facts, broken
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

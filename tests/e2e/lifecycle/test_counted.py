@@ -13,13 +13,13 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
-from spotrelay.core import timing
-from spotrelay.core.names import METRICS_NO_SERVICE, Alarm, Metric
-from spotrelay.core.pools import PurchaseOption, Survey
-from spotrelay.core.quotas import quota_for
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes
-from spotrelay.operate.watch import NotInTimeError
+from spotrelay.operator.look.watch import NotInTimeError
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.names import METRICS_NO_SERVICE, Alarm, Metric
+from spotrelay.plane.core.pools import PurchaseOption, Survey
+from spotrelay.plane.core.quotas import quota_for
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Backoff, Changes
 from tests.e2e.damage import Damage
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S

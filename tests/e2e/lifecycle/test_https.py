@@ -12,7 +12,7 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
-from spotrelay.core.names import SERVICE_STACK
+from spotrelay.plane.core.names import SERVICE_STACK
 from tests.certificates import SelfSigned
 from tests.e2e.lifecycle.conftest import Command
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 import pytest
 
 from lab.demo.operator import Operator
-from spotrelay.core.names import Alarm
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes
-from spotrelay.core.timing import LONG_FALLBACK_S, seconds
-from spotrelay.serving.incidents import BLOCKED_S, start_s
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Changes
+from spotrelay.plane.core.timing import LONG_FALLBACK_S, seconds
+from spotrelay.plane.serving.incidents import BLOCKED_S, start_s
 from tests.e2e.faults.bench import Bench
 from tests.e2e.stand import WITHIN_S
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
-from spotrelay.service.model import DEFAULT_IMAGE
+from spotrelay.file.model import DEFAULT_IMAGE
 from tests import json_documents
 from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.clients import Clients

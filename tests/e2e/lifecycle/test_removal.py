@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
+from spotrelay.plane.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.deploying import Standing
 from tests.e2e.faults.bench import Bench

@@ -10,7 +10,7 @@ import pytest
 
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 from tests.e2e.lifecycle.conftest import Command
 from tests.e2e.stand import Stand
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S
-from spotrelay.core import timing
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.plane.core import timing
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from tests.e2e.clients import CLIENTS, Client, Clients
 from tests.e2e.faults.bench import Bench
 from tests.e2e.no_harm.server import CHECKS_WAIT, REFUSES, SERIAL, Moods

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from lab.demo.operator import Operator
 from lab.local.environment import EC2_WARNING_S, REGION
-from spotrelay.cli.app import app
+from spotrelay.operator.cli.app import app
 from tests import json_documents
 from tests.e2e import deploying
 from tests.e2e.deploying import Unhurried

@@ -10,11 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.demo.operator import Operator
-from spotrelay.accounting.spending import HOUR
-from spotrelay.core.names import WIDGET_FUNCTION
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.timing import seconds
+from spotrelay.plane.accounting.spending import HOUR
+from spotrelay.plane.core.names import WIDGET_FUNCTION
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.timing import seconds
 from tests.e2e.faults.bench import Bench
 from tests.e2e.operators.conftest import Command, serving
 

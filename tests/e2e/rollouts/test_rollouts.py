@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from spotrelay.core.names import Alarm, image_parameter
-from spotrelay.core.replica import ReplicaState
-from spotrelay.service.model import DEFAULT_IMAGE
+from spotrelay.file.model import DEFAULT_IMAGE
+from spotrelay.plane.core.names import Alarm, image_parameter
+from spotrelay.plane.core.replica import ReplicaState
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
 from tests.e2e.updating import Change, update

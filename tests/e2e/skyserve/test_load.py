@@ -9,17 +9,17 @@ from functools import partial
 
 import pytest
 
-from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import ReplicaState
-from spotrelay.core.rows import ScaleRequest, Source
-from spotrelay.core.scaling import Scaling
-from spotrelay.operate.watch import Snapshot
+from spotrelay.operator.look.watch import Snapshot
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.rows import ScaleRequest, Source
+from spotrelay.plane.core.scaling import Scaling
 from tests.e2e.clients import Answer, Client, Requests
 from tests.e2e.skyserve.conftest import Deployed
 from tests.e2e.stand import WITHIN_S, Stand
 
 MINUTES_S = 120.0
-"""A minute, and the one for which it isn't taken for complete; see `spotrelay.aws.loads`."""
+"""A minute, and the one for which it isn't taken for complete; see `spotrelay.plane.aws.loads`."""
 
 MEASURED = 3
 """Requests at the low rate that are enough for a minute to have some."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from tests.e2e.clients import Answer, Client, Requests
 from tests.e2e.skyserve.conftest import SECRET, Deployed
 

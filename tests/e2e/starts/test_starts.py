@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.demo.operator import Operator
-from spotrelay.core.names import Alarm
-from spotrelay.core.replica import ReplicaState
+from spotrelay.plane.core.names import Alarm
+from spotrelay.plane.core.replica import ReplicaState
 from tests.e2e.stand import Stand
 from tests.e2e.starts.conftest import STARTS, Command
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab.demo.operator import LocalSession
 from lab.local.environment import REGION
-from spotrelay.core.names import CONTROL_PLANE_STACK
+from spotrelay.plane.core.names import CONTROL_PLANE_STACK
 from tests import wheels
 from tests.docs.blocks import ROOT
 from tests.docs.transcript import Step, steps

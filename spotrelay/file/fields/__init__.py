@@ -1,0 +1,1 @@
+"""The fields of a service file, and what is wrong with them."""

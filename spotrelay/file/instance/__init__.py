@@ -1,0 +1,1 @@
+"""What an instance of a service gets: its cloud-config, its scripts, its files."""

@@ -1,0 +1,1 @@
+"""What only commands ask AWS."""

@@ -1,0 +1,1 @@
+"""What runs in the account: decisions, the loop that carries them out, and the ports to AWS."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lab.market import RefusalCode
-from lab.replay.cloud import NEVER, Machine, ReplayCloud
+from lab.replay.cloud import Machine, ReplayCloud
 from lab.replay.result import StandbysFound
+from lab.world import targets
+from lab.world.instances import NEVER, Change, Ec2Instance, Since, course
+from lab.world.targets import CHECK_S, Target, TargetGroup
 from spotrelay.plane.core.answers import Answers
 from spotrelay.plane.core.held import Override
 from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
@@ -48,11 +51,6 @@ SHUTTING_DOWN_S = 30.0
 
 SHOWN_S = 3600.0
 """DescribeInstances shows a terminated instance for about an hour."""
-
-CHECK_S = 10.0
-"""What a target that is registered after it could serve has to wait: two health checks, five seconds apart,
-as the service's stack wants them."""
-
 
 _REFUSED = {
     PurchaseOption.SPOT: RefusalCode.UNFULFILLABLE_CAPACITY.value,
@@ -94,34 +92,21 @@ class Zones:
         self.real = {known: real for real, known in self.known_as.items()}
 
 
-@dataclass(slots=True)
-class _Seen:
-    """An instance, and as it was described last."""
+@dataclass(slots=True, kw_only=True)
+class ReplayInstance(Ec2Instance):
+    """An instance, as EC2 shows it to the controller."""
 
     machine: Machine
-    running_at: float
-    instance: Instance
-    stopped_at: float = NEVER
-    """Since when it stops; `NEVER`: it runs, or has ended."""
+    """What is paid for: another one each time it is resumed."""
+    serves_at: float
+    """When it can serve: a cold start after its launch, or sooner if it was resumed.
 
-    def state(self, now: float) -> InstanceState:
-        if self.stopped_at <= now:
-            is_done = self.stopped_at + STOPPING_S <= now
-            return InstanceState.STOPPED if is_done else InstanceState.STOPPING
-        if self.machine.ended_at <= now:
-            is_gone = self.machine.ended_at + SHUTTING_DOWN_S <= now
-            return InstanceState.TERMINATED if is_gone else InstanceState.SHUTTING_DOWN
-        return InstanceState.RUNNING if self.running_at <= now else InstanceState.PENDING
-
-    def described(self, now: float) -> Instance:
-        state = self.state(now)
-        if state is not self.instance.state:
-            self.instance = replace(self.instance, state=state)
-        return self.instance
+    That includes the load balancer's checks, so it answers a probe earlier by what they take.
+    """
 
 
-Tell = Callable[[Machine, InstanceState, float], None]
-"""Has EC2 say at a time that a machine enters a state."""
+Tell = Callable[[str, Sequence[Since]], None]
+"""Has EC2 say that an instance enters states, each at its time."""
 
 
 class ReplayFleet:
@@ -132,9 +117,9 @@ class ReplayFleet:
         self._time = time
         self._zones = zones
         self._tell = tell
-        self._seen: dict[str, _Seen] = {}
-        self._first_launched: dict[str, float] = {}
-        self._ended: deque[Machine] = deque()
+        self.instances: dict[str, ReplayInstance] = {}
+        """By ID, while they are described."""
+        self._ended: deque[ReplayInstance] = deque()
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """No request is repeated where none gets lost."""
@@ -164,12 +149,12 @@ class ReplayFleet:
     def observe(self, service: str) -> Sequence[Instance]:  # noqa: ARG002 - there is one service
         self._time.spend(CALL_S)
         now = self._cloud.now
-        while self._ended and self._ended[0].ended_at + SHUTTING_DOWN_S + SHOWN_S <= now:
-            del self._seen[self._ended.popleft().id]
-        return [seen.described(now) for seen in self._seen.values()]
+        while self._ended and self._ended[0].shown_until(SHOWN_S) <= now:
+            del self.instances[self._ended.popleft().id]
+        return [instance.described(now) for instance in self.instances.values()]
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        return [seen for seen in self.observe("") if seen.id in instance_ids]
+        return [instance for instance in self.observe("") if instance.id in instance_ids]
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         """An answer is as new as it can be."""
@@ -182,106 +167,79 @@ class ReplayFleet:
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         self._time.spend(CALL_S)
         refused = {}
-        for instance_id in instance_ids:
-            seen, now = self._seen[instance_id], self._cloud.now
-            if seen.state(now) is InstanceState.STOPPING:
-                code = "IncorrectInstanceState"
-                refused[instance_id] = Refusal(RefusalKind.OTHER, code, "it still stops", None)
-            elif seen.state(now) is InstanceState.STOPPED:
-                machine = self._cloud.resume(seen.machine)
+        now, start_s = self._cloud.now, self._cloud.settings.standby_start_s
+        for instance in (self.instances[id_] for id_ in instance_ids):
+            refusal = instance.refusal_to_start(now)
+            if instance.may(Change.START, now):
+                machine = self._cloud.resume(instance.machine)
                 if machine is None:
                     code = _REFUSED[PurchaseOption.ON_DEMAND]
-                    refused[instance_id] = Refusal(RefusalKind.CAPACITY, code, "no room", None)
+                    refusal = Refusal(RefusalKind.CAPACITY, code, "no room", None)
                 else:
                     self._cloud.postpone(machine, NEVER)
                     self._cloud.stopped(-1)
-                    seen.machine, seen.stopped_at = machine, NEVER
-                    seen.running_at = now + min(BOOT_S, self._cloud.settings.standby_start_s / 2)
-                    self._tell(machine, InstanceState.RUNNING, seen.running_at)
+                    instance.machine, instance.serves_at = machine, now + start_s
+                    entered = instance.enter(Change.START, now, now + min(BOOT_S, start_s / 2))
+                    self._tell(instance.id, entered[1:])
+            if refusal:
+                refused[instance.id] = refusal
         return refused
 
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """None is refused."""
         self._time.spend(CALL_S)
-        for instance_id in instance_ids:
-            machine = self._cloud.machine(instance_id)
-            if machine is not None:
-                self._cloud.terminate(machine)
+        now = self._cloud.now
+        for instance in filter(None, map(self.instances.get, instance_ids)):
+            if instance.may(Change.STOP, now):
+                self._cloud.terminate(instance.machine)
                 self._cloud.stopped(+1)
-                self._seen[instance_id].stopped_at = self._cloud.now
-                self._tell(machine, InstanceState.STOPPING, self._cloud.now)
-                self._tell(machine, InstanceState.STOPPED, self._cloud.now + STOPPING_S)
+                self._tell(instance.id, instance.enter(Change.STOP, now, now + STOPPING_S))
         return {}
 
     def answers(self, instance_id: str) -> bool:
         """Whether the service on it would answer a request."""
-        seen = self._seen.get(instance_id)
-        if seen is None or seen.state(self._cloud.now) is not InstanceState.RUNNING:
+        instance, now = self.instances.get(instance_id), self._cloud.now
+        if instance is None or instance.state(now) is not InstanceState.RUNNING:
             return False
-        return self.serves_at(seen.machine) - CHECK_S <= self._cloud.now
-
-    def serves_at(self, machine: Machine) -> float:
-        """When it can serve: a cold start after its launch, or sooner if it was resumed.
-
-        That includes the load balancer's checks, so it answers a probe earlier by what they take.
-        """
-        settings = self._cloud.settings
-        is_resumed = machine.launched_at > self._first_launched[machine.id]
-        return machine.launched_at + (settings.standby_start_s if is_resumed else settings.cold_start_s)
+        return instance.serves_at - CHECK_S <= now
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """None is refused."""
         self._time.spend(CALL_S)
-        for instance_id in instance_ids:
-            seen = self._seen.get(instance_id)
-            if seen is not None and seen.stopped_at != NEVER:
+        now = self._cloud.now
+        for instance in filter(None, map(self.instances.get, instance_ids)):
+            if instance.machine.is_alive:
+                self._cloud.terminate(instance.machine)
+                self.ended(instance.machine)
+            elif instance.may(Change.TERMINATE, now):
                 self._cloud.stopped(-1)
-                seen.stopped_at, seen.machine.ended_at = NEVER, self._cloud.now
-                self.ended(seen.machine)
-            machine = self._cloud.machine(instance_id)
-            if machine is not None:
-                self._cloud.terminate(machine)
-                self.ended(machine)
+                instance.machine.ended_at = now
+                self.ended(instance.machine)
         return {}
-
-    def running(self, instance_id: str) -> Machine | None:
-        """The machine, if it runs."""
-        seen = self._seen.get(instance_id)
-        is_running = seen is not None and seen.state(self._cloud.now) is InstanceState.RUNNING
-        return seen.machine if seen is not None and is_running else None
 
     def ended(self, machine: Machine) -> None:
         """A machine has just ended, for whatever reason."""
-        self._ended.append(machine)
-        self._tell(machine, InstanceState.SHUTTING_DOWN, self._cloud.now)
-        self._tell(machine, InstanceState.TERMINATED, self._cloud.now + SHUTTING_DOWN_S)
+        instance, now = self.instances[machine.id], self._cloud.now
+        self._ended.append(instance)
+        instance.enter(Change.TERMINATE, machine.ended_at, machine.ended_at + SHUTTING_DOWN_S)
+        self._tell(machine.id, course(Change.TERMINATE, now, now + SHUTTING_DOWN_S))
 
     def _begin(self, machine: Machine, request: LaunchRequest) -> Instance:
         self._cloud.postpone(machine, NEVER)  # nobody sends it requests until it is registered
-        offering = machine.offering
-        instance = Instance(
-            machine.id,
-            InstanceState.PENDING,
-            Offering(self._zones.known_as[offering.pool], offering.purchase_option),
-            moment(machine.launched_at),
-            machine.launch_id,
-            "10.0.0.1",
-            request.spec.template(offering.purchase_option).id,
-            request.highest_id,
+        offering, now, start_s = machine.offering, machine.launched_at, self._cloud.settings.cold_start_s
+        instance = self.instances[machine.id] = ReplayInstance(
+            id=machine.id,
+            offering=Offering(self._zones.known_as[offering.pool], offering.purchase_option),
+            launched_at=now,
+            states=course(Change.LAUNCH, now, now + min(BOOT_S, start_s / 2)),
+            launch_id=machine.launch_id,
+            template=request.spec.template(offering.purchase_option).id,
+            highest_id=request.highest_id,
+            machine=machine,
+            serves_at=now + start_s,
         )
-        boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
-        running_at = machine.launched_at + boot_s
-        self._seen[machine.id] = _Seen(machine, running_at, instance)
-        self._first_launched[machine.id] = machine.launched_at
-        self._tell(machine, InstanceState.RUNNING, running_at)
-        return instance
-
-
-@dataclass(slots=True)
-class _Target:
-    machine: Machine
-    gone_at: float = NEVER
-    """When it is deregistered for good; while this is known it drains."""
+        self._tell(machine.id, instance.states[1:])
+        return instance.described(now)
 
 
 class ReplayRouter:
@@ -291,7 +249,7 @@ class ReplayRouter:
         self._cloud = cloud
         self._time = time
         self._fleet = fleet
-        self._targets: dict[str, _Target] = {}
+        self._targets: TargetGroup = {}
 
     def register(
         self,
@@ -300,19 +258,18 @@ class ReplayRouter:
         ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
     ) -> frozenset[str]:
         self._time.spend(CALL_S)
-        refused = set()
+        now, refused = self._cloud.now, set()
         for instance_id in instance_ids:
-            machine = self._fleet.running(instance_id)
-            if machine is None:
+            instance = self._fleet.instances.get(instance_id)
+            if instance is None or instance.state(now) is not InstanceState.RUNNING:
                 refused.add(instance_id)
-            elif machine.out_at != NEVER:
-                self._targets[instance_id] = _Target(machine)
-                self._cloud.readmit(machine, self._cloud.now + CHECK_S)
-            elif instance_id not in self._targets or self._targets[instance_id].machine is not machine:
-                self._targets[instance_id] = _Target(machine)
-                if machine.up_at == NEVER:
-                    serves_at = self._fleet.serves_at(machine)
-                    self._cloud.postpone(machine, max(serves_at, self._cloud.now + CHECK_S))
+                continue
+            machine = instance.machine
+            is_new = targets.register(self._targets, instance_id, now)
+            if is_new and machine.out_at != NEVER:
+                self._cloud.readmit(machine, now + CHECK_S)
+            elif machine.up_at == NEVER:
+                self._cloud.postpone(machine, max(instance.serves_at, now + CHECK_S))
         return frozenset(refused)
 
     def deregister(
@@ -322,11 +279,12 @@ class ReplayRouter:
         ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
     ) -> None:
         self._time.spend(CALL_S)
+        now, delay_s = self._cloud.now, spec.deregistration_delay_s
         for instance_id in instance_ids:
-            target = self._targets.get(instance_id)
-            if target is not None and target.gone_at == NEVER:
-                target.gone_at = self._cloud.now + spec.deregistration_delay_s
-                self._cloud.drain(target.machine)
+            is_in = targets.deregister(self._targets, instance_id, now, delay_s)
+            instance = self._fleet.instances.get(instance_id)
+            if is_in and instance is not None:
+                self._cloud.drain(instance.machine)
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         return dict.fromkeys(self._targets, spec.port)
@@ -334,18 +292,16 @@ class ReplayRouter:
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         self._time.spend(CALL_S)
         now = self._cloud.now
-        gone = [id_ for id_, target in self._targets.items() if target.gone_at <= now]
-        for id_ in gone:
+        for id_ in [id_ for id_, target in self._targets.items() if not target.is_shown(now)]:
             del self._targets[id_]
-        return {id_: self._state(target, now) for id_, target in self._targets.items()}
+        return {id_: self._state(id_, target, now) for id_, target in self._targets.items()}
 
-    @staticmethod
-    def _state(target: _Target, now: float) -> TargetState:
-        if target.gone_at != NEVER:
-            return TargetState.DRAINING
-        if not target.machine.is_alive:
-            return TargetState.UNUSED
-        return TargetState.HEALTHY if target.machine.up_at <= now else TargetState.INITIAL
+    def _state(self, id_: str, target: Target, now: float) -> TargetState:
+        """No server fails here; and what ends is unused at once."""
+        instance = self._fleet.instances.get(id_)
+        if instance is None or not instance.machine.is_alive:
+            return target.state(now, InstanceState.TERMINATED, NEVER)
+        return target.state(now, InstanceState.RUNNING, instance.machine.up_at)
 
 
 class ReplayServices:

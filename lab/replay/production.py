@@ -21,8 +21,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from lab.market.ec2_events import rebalance, state_change, warning
-from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, Machine, ReplayCloud
+from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
@@ -38,9 +37,10 @@ from lab.replay.ports import (
 )
 from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
+from lab.world.events import rebalance, state_change, warning
+from lab.world.instances import Since
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.control.intake import Intake
-from spotrelay.plane.core.instances import InstanceState
 from spotrelay.plane.core.names import service_parameter
 from spotrelay.plane.core.pools import PurchaseOption, Survey
 from spotrelay.plane.core.ports import Ports
@@ -247,9 +247,10 @@ class ReplayDeployment:
         )
         return tuple((r.id, r.revision) for r in rows.replicas.values()) if is_at_rest else None
 
-    def _tell(self, machine: Machine, state: InstanceState, at: float) -> None:
-        """EC2 says at that time that the machine enters the state."""
-        self._say(state_change(machine.id, moment(at), state), at)
+    def _tell(self, instance_id: str, states: Sequence[Since]) -> None:
+        """EC2 says that the instance enters the states, each at its time."""
+        for at, state in states:
+            self._say(state_change(instance_id, moment(at), state), at)
 
     def _say(self, event: str, at: float) -> None:
         self._send(event, at - self.cloud.now + self._random.uniform(*EVENT_S), is_tick=False)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from random import Random
 
 from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
-from lab.market.ec2_events import WARNING_S, state_change, warning
 from lab.sim.gate import at
-from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
+from lab.sim.instances import SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.scheduler import Scheduler
 from lab.sim.wrong_answers import WrongAnswers
+from lab.world import targets
+from lab.world.events import WARNING_S, state_change, warning
+from lab.world.instances import NEVER, Change, Since, course
+from lab.world.targets import CHECK_S, Target, TargetGroup
 from spotrelay.plane.core import slots
 from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
@@ -23,9 +27,6 @@ from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
 """From running to answering health checks. Real models take longer, but nothing else happens meanwhile."""
-
-CHECK_S = 10.0
-"""How long a load balancer takes to find a target healthy."""
 
 INITIAL_S = 30.0
 """How long a load balancer takes to call a new target unhealthy."""
@@ -61,20 +62,6 @@ STRATEGIES = {
 """By purchase option and whether types are ordered, as `aws.fleet` asks for it."""
 
 
-@dataclass(slots=True)
-class SimTarget:
-    """A target of a target group."""
-
-    registered_at: float
-    drained_at: float = NEVER
-    """When it was taken out of rotation."""
-    gone_at: float = NEVER
-    by: object = None
-    """The invocation that registered it."""
-    port: int | None = None
-    """None: whatever its server listens on."""
-
-
 Emit = Callable[[str, str | None], None]
 """Takes an event's text, and the instance of a warning."""
 
@@ -90,8 +77,8 @@ class SimCloud:
     """Sends events; the queue decides whether they arrive."""
     instances: dict[str, SimInstance] = field(default_factory=dict)
     """By ID; those that host several replicas by slot."""
-    groups: dict[str, dict[str, SimTarget]] = field(default_factory=dict)
-    """By service: its target group's targets. The group goes with the service's stack."""
+    groups: dict[str, TargetGroup] = field(default_factory=dict)
+    """By service; the group goes with the service's stack."""
     broken_boots: int = 0
     """So many of the next replicas never become ready."""
     answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
@@ -186,20 +173,19 @@ class SimCloud:
         option, state = offering.purchase_option, self.market.state(offering.pool)
         if not is_stopped:
             self.market.set_capacity(offering, state.in_use(option) + 1)
-            wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
-            self.market.launch(wanted, at(self.scheduler.now))
+            self._takes_room(offering)
             self.market.set_capacity(offering, state.capacity(option))
         began = self.scheduler.now - age_s
         instance = SimInstance(
-            f"i-{next(self._numbers):017x}",
-            service,
-            offering,
-            began,
-            began,
-            began,
-            [(began, InstanceState.STOPPED if is_stopped else InstanceState.RUNNING)],
-            None if service is None else "before",
-            None if service is None else TEMPLATE,
+            id=f"i-{next(self._numbers):017x}",
+            service=service,
+            offering=offering,
+            launched_at=began,
+            visible_at=began,
+            ready_at=began,
+            states=[(began, InstanceState.STOPPED if is_stopped else InstanceState.RUNNING)],
+            launch_id=None if service is None else "before",
+            template=None if service is None else TEMPLATE,
             launched_for=service,
         )
         self._enter(instance, sharing)
@@ -226,23 +212,14 @@ class SimCloud:
         for slot in self.slots_of(instance):
             slot.warned_at = now
         self.emit(warning(instance.host, at(now), action), instance.host)
-        ending_state, final_state = (
-            (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-            if action == "terminate"
-            else (InstanceState.STOPPING, InstanceState.STOPPED)
-        )
+        change = Change.TERMINATE if action == "terminate" else Change.STOP
 
         def take() -> None:
             if instance.warned_at != now:
                 return  # EC2 has spared it
             for slot in filter(self.serves, self.slots_of(instance)):
                 self.end_in_rotation(slot)
-            self.end(
-                instance,
-                ending_state,
-                final_state,
-                why="Server.SpotInstanceTermination: Spot instance termination",
-            )
+            self.end(instance, change, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
         self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
@@ -250,29 +227,23 @@ class SimCloud:
     def end(
         self,
         instance: SimInstance,
-        ending_state: InstanceState = InstanceState.SHUTTING_DOWN,
-        final_state: InstanceState = InstanceState.TERMINATED,
+        change: Change = Change.TERMINATE,
         *,
         why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
     ) -> None:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
         state = instance.state(now)
-        if state in ENDING_STATES:
-            return
         is_spot = instance.offering.purchase_option is PurchaseOption.SPOT
-        is_stopping = state is InstanceState.STOPPING and (is_spot or final_state is InstanceState.STOPPED)
-        if is_stopping or (state is InstanceState.STOPPED and final_state is state):
+        # What EC2 itself is stopping can be ended once it is stopped.
+        if not instance.may(change, now) or (is_spot and state is InstanceState.STOPPING):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
-        past = [(t, s) for t, s in instance.states if t <= now]
         for slot in self.slots_of(instance):
             slot.end = why
-            slot.states = [*past, (now, ending_state), (gone_at, final_state)]
         self.changed_at = now
-        self._schedule_event(instance, now, ending_state)
-        self._schedule_event(instance, gone_at, final_state)
-        if final_state is InstanceState.TERMINATED:
+        self._send_events(instance, instance.enter(change, now, gone_at))
+        if change is Change.TERMINATE:
             self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance))
         if state.is_alive:
             self.market.release(instance.offering)
@@ -280,14 +251,9 @@ class SimCloud:
     def start(self, instance: SimInstance) -> Refusal | None:
         """StartInstances, of one; None if it starts, or runs already."""
         now, offering = self.scheduler.now, instance.offering
-        state = instance.state(now)
-        if state.is_alive:
-            return None
-        if state is not InstanceState.STOPPED:
-            return Refusal(RefusalKind.OTHER, "IncorrectInstanceState", f"it is {state}", offering)
-        option = offering.purchase_option
-        wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
-        if self.market.launch(wanted, at(now)).granted == 0:
+        if not instance.may(Change.START, now):
+            return instance.refusal_to_start(now)
+        if not self._takes_room(offering):
             return Refusal(RefusalKind.CAPACITY, "InsufficientInstanceCapacity", "no capacity", offering)
         self.changed_at = now
         running_at = now + self.resumes.uniform(*RESUME_S)
@@ -295,19 +261,20 @@ class SimCloud:
             instance.ready_at = running_at + self.resumes.uniform(*LOAD_S)
         if self.resumes.random() < self.sick_resumes:
             instance.sick = (running_at, running_at + self.resumes.uniform(*RESUME_SICK_S))
-        past = [(since, state) for since, state in instance.states if since <= now]
-        instance.states = [*past, (now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)]
-        self._schedule_event(instance, now, InstanceState.PENDING)
-        self._schedule_event(instance, running_at, InstanceState.RUNNING)
+        self._send_events(instance, instance.enter(Change.START, now, running_at))
         return None
+
+    def _takes_room(self, offering: Offering) -> bool:
+        """Take the place of one more instance, if there is one."""
+        one = Candidate(offering.pool)
+        request = MarketRequest((one,), 1, offering.purchase_option, Strategy.LOWEST_PRICE)
+        return self.market.launch(request, at(self.scheduler.now)).granted > 0
 
     def stop(self, instance: SimInstance) -> str | None:
         """StopInstances, of one; AWS's words if it refuses to."""
-        state = instance.state(self.scheduler.now)
-        if state is InstanceState.PENDING:
+        if instance.state(self.scheduler.now) is InstanceState.PENDING:
             return "IncorrectInstanceState: it is pending"
-        if state is InstanceState.RUNNING:
-            self.end(instance, InstanceState.STOPPING, InstanceState.STOPPED)
+        self.end(instance, Change.STOP)
         return None
 
     def _unregister(self, instance: SimInstance) -> None:
@@ -330,10 +297,8 @@ class SimCloud:
             if i in self.instances and self.instances[i].state(now) is InstanceState.RUNNING
         ]
         for instance_id in running:
-            target = group.get(instance_id)
-            if target is None or target.drained_at <= now:
-                port = slots.port(instance_id) or ports.get(instance_id, spec.port)
-                group[instance_id] = SimTarget(now, by=by, port=port)
+            port = slots.port(instance_id) or ports.get(instance_id, spec.port)
+            if targets.register(group, instance_id, now, by=by, port=port):
                 self.changed_at = now
         return frozenset(instance_ids) - frozenset(running)
 
@@ -342,18 +307,14 @@ class SimCloud:
         now = self.scheduler.now
         group = self.groups.get(spec.service, {})
         for instance_id in instance_ids:
-            target = group.get(instance_id)
             port = slots.port(instance_id) or ports.get(instance_id, spec.port)
-            if target is None or target.port not in (None, port):
-                continue
-            if target.drained_at > now:
-                target.drained_at, target.gone_at = now, now + spec.deregistration_delay_s
+            if targets.deregister(group, instance_id, now, spec.deregistration_delay_s, port):
                 self.changed_at = now
 
-    def in_rotation(self, service: str, instance_id: str) -> SimTarget | None:
+    def in_rotation(self, service: str, instance_id: str) -> Target | None:
         """The target, if it gets new requests."""
         target = self.groups.get(service, {}).get(instance_id)
-        return target if target is not None and target.drained_at > self.scheduler.now else None
+        return target if target is not None and target.is_in_rotation(self.scheduler.now) else None
 
     def serves(self, instance: SimInstance) -> bool:
         """Whether it is in rotation and answers."""
@@ -374,28 +335,19 @@ class SimCloud:
                 slots.host(instance_id), self.scheduler.now
             ):
                 continue
-            if target.registered_at <= time < target.gone_at:
+            if target.is_shown(time):
                 state = self._target_state(self.instances[instance_id], target, time)
                 if state.is_in_rotation and not self.unknown.shows(instance_id, self.scheduler.now):
                     state = TargetState.UNAVAILABLE
                 found[instance_id] = state
         return found
 
-    def _target_state(self, instance: SimInstance, target: SimTarget, time: float) -> TargetState:
-        if target.drained_at <= time:
-            return TargetState.DRAINING
-        state = instance.state(time)
-        if state in (InstanceState.TERMINATED, InstanceState.STOPPED):
-            return TargetState.UNUSED
-        if not state.is_alive or instance.broken_at <= time or instance.is_sick(time):
-            return TargetState.UNHEALTHY
-        if target.port not in (None, self.port_of(instance)):
-            return TargetState.UNHEALTHY
+    def _target_state(self, instance: SimInstance, target: Target, time: float) -> TargetState:
+        is_wrong = target.port not in (None, self.port_of(instance))
+        if is_wrong or instance.broken_at <= time or instance.is_sick(time):
+            return target.state(time, instance.state(time), NEVER, initial_s=0.0)
         found_at = max(target.registered_at, instance.ready_at) + CHECK_S
-        if found_at <= time:
-            return TargetState.HEALTHY
-        is_new = time < target.registered_at + INITIAL_S
-        return TargetState.INITIAL if is_new else TargetState.UNHEALTHY
+        return target.state(time, instance.state(time), found_at, INITIAL_S)
 
     def port_of(self, instance: SimInstance) -> int | None:
         """What its server listens on; None for one that nobody deployed."""
@@ -406,22 +358,23 @@ class SimCloud:
         running_at = now + random.uniform(*BOOT_S)
         is_bad = offering.pool in self.bad or request.spec.version in self.bad_versions
         instance = SimInstance(
-            f"i-{next(self._numbers):017x}",
-            service,
-            offering,
-            now,
-            now + random.uniform(0, VISIBLE_S),
-            self._ready_at(running_at, is_bad=is_bad),
-            [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
-            request.launch_id,
-            request.spec.template(offering.purchase_option).id,
+            id=f"i-{next(self._numbers):017x}",
+            service=service,
+            offering=offering,
+            launched_at=now,
+            visible_at=now + random.uniform(0, VISIBLE_S),
+            ready_at=self._ready_at(running_at, is_bad=is_bad),
+            states=course(Change.LAUNCH, now, running_at),
+            launch_id=request.launch_id,
+            template=request.spec.template(offering.purchase_option).id,
+            highest_id=request.highest_id,
+            launched_for=service,
+            version=request.spec.version,
         )
-        instance.highest_id, instance.launched_for = request.highest_id, service
-        instance.version = request.spec.version
         self._enter(instance, request.spec)
         for slot in self.slots_of(instance)[1:]:
             slot.ready_at = self._ready_at(running_at, is_bad=is_bad)
-        self._schedule_event(instance, running_at, InstanceState.RUNNING)
+        self._send_events(instance, instance.states[1:])
         return instance
 
     def _ready_at(self, running_at: float, *, is_bad: bool) -> float:
@@ -438,14 +391,15 @@ class SimCloud:
         for id_ in instance.slots or (instance.id,):
             self.instances[id_] = instance if id_ == instance.id else replace(instance, id=id_)
 
-    def _schedule_event(self, instance: SimInstance, when: float, state: InstanceState) -> None:
-        """Send the event of a state at its time, if the instance enters it."""
+    def _send_events(self, instance: SimInstance, states: Iterable[Since]) -> None:
+        """Send the event of each state at its time, if the instance enters it."""
 
-        def send() -> None:
+        def send(state: InstanceState) -> None:
             if instance.state(self.scheduler.now) is state:
                 self.emit(state_change(instance.host, at(self.scheduler.now), state), None)
 
-        self.scheduler.at(when, send)
+        for when, state in states:
+            self.scheduler.at(when, partial(send, state))
 
 
 def market(capacity: Mapping[Offering, int], seed: int) -> Market:

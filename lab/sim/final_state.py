@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from lab.sim.gate import at, time_of
-from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S
@@ -16,6 +15,7 @@ from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.world import SimWorld
+from lab.world.instances import ENDING_STATES
 from spotrelay.plane.core.instances import InstanceState
 from spotrelay.plane.core.notices import Notice, NoticeKind
 from spotrelay.plane.core.replica import Replica, ReplicaState

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from lab.market import ec2_events
 from lab.sim import damage, odd_messages, operators
 from lab.sim.faults import OF_HELD, Call
 from lab.sim.gate import at
-from lab.sim.instances import NEVER, SimInstance
+from lab.sim.instances import SimInstance
 from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune, held
 from lab.sim.world import SimWorld
+from lab.world import events
+from lab.world.instances import NEVER
 from spotrelay.plane.core.pools import Offering, PurchaseOption
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events.ticks import Tick
@@ -168,14 +169,14 @@ def _refuse(victim: _Victim) -> None:
 def _recommend(victim: _Victim) -> None:
     world = victim.world
     for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
-        world.emit(ec2_events.rebalance(instance.host, at(world.scheduler.now)), None)
+        world.emit(events.rebalance(instance.host, at(world.scheduler.now)), None)
 
 
 def _advise(victim: _Victim) -> None:
     world = victim.world
     if victim.spot:
         instance = world.random.choice(victim.spot)
-        world.emit(ec2_events.rebalance(instance.host, at(world.scheduler.now)), None)
+        world.emit(events.rebalance(instance.host, at(world.scheduler.now)), None)
         soon = world.scheduler.now + world.random.uniform(0, 40)
         world.scheduler.at(soon, lambda: world.cloud.warn(instance))
 
@@ -351,7 +352,7 @@ def _nonsense(victim: _Victim) -> None:
         world.send_odd(odd_messages.oddity(world.odd, instance_id, victim.service, now))
     if victim.alive:
         state = victim.alive[0].state(now)
-        world.signals.send_once(ec2_events.state_change(instance_id, at(now), state))
+        world.signals.send_once(events.state_change(instance_id, at(now), state))
 
 
 def _limit(victim: _Victim) -> None:

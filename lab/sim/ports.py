@@ -10,6 +10,7 @@ from random import Random
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import CallGate, MetricRecord, Word, at, time_of
+from lab.sim.instances import SHOWN_S
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
@@ -73,7 +74,7 @@ class SimFleet:
             shown = [
                 (i, i.described(as_of))
                 for i in self.cloud.of(service)
-                if i.visible_at + newest_after_s <= as_of < i.shown_until()
+                if i.visible_at + newest_after_s <= as_of < i.shown_until(SHOWN_S)
                 and (not wrong.about_instances or wrong.shows(i.host, self.scheduler.now))
             ]
             # EC2 knows no slots. The rules look at each, as a replica's row does.
@@ -97,7 +98,7 @@ class SimFleet:
                 (i, i.described(as_of))
                 for i in self.cloud.instances.values()
                 if i.host in instance_ids
-                and i.visible_at <= as_of < i.shown_until()
+                and i.visible_at <= as_of < i.shown_until(SHOWN_S)
                 and (not wrong.about_instances or wrong.shows(i.host, as_of))
             ]
             invocation.observed = [

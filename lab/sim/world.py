@@ -11,10 +11,10 @@ from random import Random
 
 from lab.sim import cloud as clouds
 from lab.sim.alarms import SimAlarms
-from lab.sim.cloud import SimCloud, SimTarget
+from lab.sim.cloud import SimCloud
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
-from lab.sim.instances import NEVER, SimInstance
+from lab.sim.instances import SimInstance
 from lab.sim.load import WINDOW_S, SimLoads
 from lab.sim.odd_messages import Fate, Oddity
 from lab.sim.offers import SimOffers
@@ -45,6 +45,8 @@ from lab.sim.scenario import Scenario, with_alarms
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
+from lab.world.instances import NEVER
+from lab.world.targets import Target
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.control.intake import Intake
 from spotrelay.plane.core.instances import InstanceState
@@ -425,7 +427,7 @@ class SimWorld:
                 )
             )
             port = self.cloud.port_of(instance)
-            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s, port=port)
+            self.cloud.groups[spec.service][instance.id] = Target(-age_s, port=port)
             self.checker.recorded[instance.id] = -age_s
         standing_by = [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
         self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))
@@ -440,7 +442,7 @@ class SimWorld:
         if not free:
             return
         instance = self.cloud.add(None, Offering(free[0], PurchaseOption.ON_DEMAND), age_s=WARM_S)
-        self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S, port=spec.port)
+        self.cloud.groups[spec.service][instance.id] = Target(-WARM_S, port=spec.port)
 
     def _standing_by(self, spec: ServiceSpec, id_: int, highest_id: int) -> Replica:
         """A standby that was tried out, and has been stopped for a while."""

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from lab.sim.gate import Invocation, time_of
-from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.spec import OnWarning, ServiceSpec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
-from lab.sim.instances import NEVER, SimInstance
+from lab.sim.instances import SimInstance
 from lab.sim.rules import Rule, Violation, limits
 from lab.sim.rules.availability import check_rotation_kept
 from lab.sim.rules.desired import gone_by, in_effect, rolled_back
@@ -18,6 +18,7 @@ from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.rules.word import let_go, of_replica
 from lab.sim.scheduler import Scheduler
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.ports import LaunchRequest

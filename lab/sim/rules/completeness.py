@@ -8,7 +8,6 @@ from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
-from lab.sim.instances import ENDING_STATES, NEVER
 from lab.sim.rules import Findings, Rule, limits, missing, moves
 from lab.sim.rules.availability import check_came_back, is_unsure
 from lab.sim.rules.backoff import held_until
@@ -18,6 +17,7 @@ from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from lab.sim.rules.replicas import check_after_tick, may_roll_out, regular
 from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
+from lab.world.instances import ENDING_STATES, NEVER
 from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows

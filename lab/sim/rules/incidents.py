@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from lab.sim.alarms import MINUTE_S, SimAlarms
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, Word, time_of
-from lab.sim.instances import NEVER
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.records import after_release
+from lab.world.instances import NEVER
 from spotrelay.plane.core.incidents import Incidents
 from spotrelay.plane.core.names import Alarm
 from spotrelay.plane.core.pools import PoolMemory

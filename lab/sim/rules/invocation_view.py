@@ -8,9 +8,9 @@ from datetime import datetime
 
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from lab.sim.instances import NEVER
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.limits import SKEW_S
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import Instance, TargetState
 from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Rows

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, Invocation, MetricRecord, first, time_of
-from lab.sim.instances import ENDING_STATES
 from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
@@ -24,6 +23,7 @@ from lab.sim.rules.pools import eligible
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending, last
 from lab.sim.rules.standbys import got_instance_of_another
 from lab.sim.rules.word import OF_DOCUMENT, let_go
+from lab.world.instances import ENDING_STATES
 from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption

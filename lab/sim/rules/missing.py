@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.sim.gate import Commit, time_of
-from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
-from lab.sim.instances import NEVER
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.pools import eligible, is_too_dear
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.pools import PoolMemory, PurchaseOption, Survey
 from spotrelay.plane.core.replica import Replica, ReplicaState

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from lab.sim.cloud import SimCloud
 from lab.sim.gate import Commit, Invocation, time_of
-from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
+from lab.world.instances import ENDING_STATES
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, Rows

@@ -280,6 +280,17 @@ class CallGate:
         task.calls.append(CallRecord(self._scheduler.now, call, about, answer))
         return answer
 
+    def of_several(
+        self, call: Call, ids: Collection[str], effect: Callable[[Collection[str]], T], error: PortError
+    ) -> T:
+        """Make a call about several; where it is done in part, it is done for the first half, and fails."""
+
+        def partly() -> T:
+            effect(list(ids)[: len(ids) // 2])
+            raise error
+
+        return self(call, ids, lambda: effect(ids), partly=partly)
+
     def _make(
         self,
         task: Invocation,

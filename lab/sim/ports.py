@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
@@ -10,7 +10,7 @@ from random import Random
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import CallGate, MetricRecord, Word, at, time_of
-from lab.sim.instances import SHOWN_S
+from lab.sim.instances import SHOWN_S, SimInstance
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
@@ -66,20 +66,12 @@ class SimFleet:
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
-        invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
+        invocation = self.gate.invocation
 
         def instances_as_of(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
-            as_of = self.scheduler.now - lag_s
-            invocation.observed_at = as_of
-            shown = [
-                (i, i.described(as_of))
-                for i in self.cloud.of(service)
-                if i.visible_at + newest_after_s <= as_of < i.shown_until(SHOWN_S)
-                and (not wrong.about_instances or wrong.shows(i.host, self.scheduler.now))
-            ]
-            # EC2 knows no slots. The rules look at each, as a replica's row does.
-            invocation.observed = [replace(view, id=i.id) if i.slots else view for i, view in shown]
-            return [view for i, view in shown if i.id == i.host]
+            invocation.observed_at = as_of = self.scheduler.now - lag_s
+            invocation.observed, views = self._shown(self.cloud.of(service), as_of, newest_after_s)
+            return views
 
         return self.gate(
             Call.OBSERVE,
@@ -90,24 +82,30 @@ class SimFleet:
         )
 
     def look_up(self, instance_ids: Collection[str]) -> Sequence[Instance]:
-        invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
+        invocation = self.gate.invocation
 
         def named() -> Sequence[Instance]:
             invocation.observed_at = as_of = self.scheduler.now
-            shown = [
-                (i, i.described(as_of))
-                for i in self.cloud.instances.values()
-                if i.host in instance_ids
-                and i.visible_at <= as_of < i.shown_until(SHOWN_S)
-                and (not wrong.about_instances or wrong.shows(i.host, as_of))
-            ]
-            invocation.observed = [
-                *(invocation.observed or ()),
-                *(replace(view, id=i.id) if i.slots else view for i, view in shown),
-            ]
-            return [view for i, view in shown if i.id == i.host]
+            asked = (i for i in self.cloud.instances.values() if i.host in instance_ids)
+            observed, views = self._shown(asked, as_of)
+            invocation.observed = [*(invocation.observed or ()), *observed]
+            return views
 
         return self.gate(Call.LOOK_UP, sorted(instance_ids), named)
+
+    def _shown(
+        self, asked: Iterable[SimInstance], as_of: float, newest_after_s: float = 0.0
+    ) -> tuple[list[Instance], list[Instance]]:
+        """What EC2 describes of them: for the rules each slot, as a replica's row has it; EC2 knows none."""
+        wrong, now = self.cloud.wrong_answers, self.scheduler.now
+        shown = [
+            (i, i.described(as_of))
+            for i in asked
+            if i.visible_at + newest_after_s <= as_of < i.shown_until(SHOWN_S)
+            and (not wrong.about_instances or wrong.shows(i.host, now))
+        ]
+        slots = [replace(view, id=i.id) if i.slots else view for i, view in shown]
+        return slots, [view for i, view in shown if i.id == i.host]
 
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         invocation = self.gate.invocation
@@ -147,26 +145,17 @@ class SimFleet:
                     self.cloud.end(instance)
             return refused
 
-        def partly() -> Mapping[str, str]:
-            end(list(instance_ids)[: len(instance_ids) // 2])
-            raise Throttled("EC2: too many requests")
-
-        return self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
+        return self.gate.of_several(Call.TERMINATE, instance_ids, end, Throttled("EC2: too many requests"))
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         ids = sorted(instance_ids)  # a set's order differs from process to process
         self.checker.standby_checker.before_start(self.gate.invocation, ids)
 
-        def begin(some: Sequence[str] = ids) -> Mapping[str, Refusal]:
-            instances = (self.cloud.instances[i] for i in some)
-            answers = {instance.id: self.cloud.start(instance) for instance in instances}
+        def begin(some: Collection[str]) -> Mapping[str, Refusal]:
+            answers = {i: self.cloud.start(self.cloud.instances[i]) for i in some}
             return {id_: refusal for id_, refusal in answers.items() if refusal}
 
-        def partly() -> Mapping[str, Refusal]:
-            begin(ids[: len(ids) // 2])
-            raise Throttled("EC2: too many requests")
-
-        refused = self.gate(Call.START, ids, begin, partly=partly)
+        refused = self.gate.of_several(Call.START, ids, begin, Throttled("EC2: too many requests"))
         self.checker.launch_checker.after_start(self.gate.invocation, refused.values())
         return refused
 
@@ -174,16 +163,11 @@ class SimFleet:
         ids = list(instance_ids)
         self.checker.standby_checker.before_stop(self.gate.invocation, ids)
 
-        def halt(some: Sequence[str] = ids) -> Mapping[str, str]:
-            instances = (self.cloud.instances[i] for i in some)
-            answers = {instance.id: self.cloud.stop(instance) for instance in instances}
+        def halt(some: Collection[str]) -> Mapping[str, str]:
+            answers = {i: self.cloud.stop(self.cloud.instances[i]) for i in some}
             return {id_: words for id_, words in answers.items() if words}
 
-        def partly() -> Mapping[str, str]:
-            halt(ids[: len(ids) // 2])
-            raise Throttled("EC2: too many requests")
-
-        return self.gate(Call.STOP, ids, halt, partly=partly)
+        return self.gate.of_several(Call.STOP, ids, halt, Throttled("EC2: too many requests"))
 
 
 @dataclass(slots=True)
@@ -203,17 +187,14 @@ class SimRouter:
         invocation = self.gate.invocation
         self.checker.standby_checker.before_register(instance_ids)
 
-        def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
+        def effect(ids: Collection[str]) -> frozenset[str]:
             self.checker.before_route(spec, ids)
             self.checker.before_enter(spec, ids, self.memory)
             self.checker.check_probed(invocation, spec, ids, self.memory)
             return self.cloud.register(spec, ids, ports, invocation)
 
-        def partly() -> frozenset[str]:
-            effect(list(instance_ids)[: len(instance_ids) // 2])
-            raise Unavailable("load balancer: server error")
-
-        return self.gate(Call.REGISTER, instance_ids, effect, partly=partly)
+        error = Unavailable("load balancer: server error")
+        return self.gate.of_several(Call.REGISTER, instance_ids, effect, error)
 
     def deregister(
         self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
@@ -223,16 +204,13 @@ class SimRouter:
         rows = self.memory.load(spec.service).replicas.values()
         leaving = {r.instance_id for r in rows if not r.state.is_active}
 
-        def effect(ids: Collection[str] = instance_ids) -> None:
+        def effect(ids: Collection[str]) -> None:
             self.checker.before_route(spec, ids)
             self.checker.before_deregister(invocation, spec, ids, self.memory, leaving)
             self.cloud.deregister(spec, ids, ports)
 
-        def partly() -> None:
-            effect(list(instance_ids)[: len(instance_ids) // 2])
-            raise Throttled("load balancer: too many requests")
-
-        self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
+        error = Throttled("load balancer: too many requests")
+        self.gate.of_several(Call.DEREGISTER, instance_ids, effect, error)
 
     def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         group = self.cloud.groups.get(spec.service, {})

@@ -22,7 +22,6 @@ from spotrelay.plane.core.answers import Answers
 from spotrelay.plane.core.held import Override
 from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.plane.core.names import Alarm, Metric
-from spotrelay.plane.core.notices import Notice
 from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.plane.core.ports import NO_PORTS, LaunchRequest, LaunchResult
 from spotrelay.plane.core.scaling import Ongoing, OngoingTarget
@@ -304,19 +303,6 @@ class ReplayRouter:
         return target.state(now, InstanceState.RUNNING, instance.machine.up_at)
 
 
-class ReplayServices:
-    """`ports.Services`: one service, deployed throughout."""
-
-    def __init__(self, spec: ServiceSpec) -> None:
-        self._spec = spec
-
-    def names(self) -> Sequence[str]:
-        return [self._spec.service]
-
-    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:  # noqa: ARG002
-        return self._spec if service == self._spec.service else None
-
-
 class ReplayProber:
     """`ports.Prober`: what has loaded its model answers at once. Only a service with standbys has a probe."""
 
@@ -389,13 +375,6 @@ class ReplayTelemetry:
 
 
 _FAILURES = frozenset({"signals_failed", "batch_failed", "malformed_message"})
-
-
-class ReplayNotices:
-    """`ports.Notices`: nobody listens."""
-
-    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:  # noqa: ARG002
-        return {}
 
 
 class ReplayDeadLetters:

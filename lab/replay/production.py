@@ -25,10 +25,8 @@ from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
-    ReplayNotices,
     ReplayProber,
     ReplayRouter,
-    ReplayServices,
     ReplayTelemetry,
     ReplayTicker,
     Time,
@@ -46,7 +44,7 @@ from spotrelay.plane.core.pools import PurchaseOption, Survey
 from spotrelay.plane.core.ports import Ports
 from spotrelay.plane.core.replica import ReplicaState
 from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.plane.memory import MemoryLoads, MemoryStore
+from spotrelay.plane.memory import MemoryLoads, MemoryNotices, MemoryServices, MemoryStore
 
 SERVICE = "replayed"
 
@@ -136,8 +134,8 @@ class ReplayDeployment:
             prober=ReplayProber(time, self.fleet),
             loads=MemoryLoads(),
             ticker=ReplayTicker(lambda body, delay_s: self._send(body, delay_s + QUEUE_S, is_tick=True)),
-            notices=ReplayNotices(),
-            services=ReplayServices(self.spec),
+            notices=MemoryNotices(),
+            services=MemoryServices(self.spec),
             telemetry=self.telemetry,
             clock=time,
             new_id=lambda: f"id-{next(launches):08d}",

@@ -31,22 +31,21 @@ class Change(StrEnum):
 class Transition(NamedTuple):
     """Out of which states, by way of which, and into which."""
 
-    out_of: frozenset[InstanceState]
+    out_of: tuple[InstanceState, ...]
     by_way_of: InstanceState
     into: InstanceState
 
 
 _PENDING, _RUNNING = InstanceState.PENDING, InstanceState.RUNNING
 _STOPPING, _STOPPED = InstanceState.STOPPING, InstanceState.STOPPED
-_ENDING, _ENDED = InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED
 
-ENDING_STATES = (_ENDING, _ENDED)
+ENDING_STATES = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 TRANSITIONS = {
-    Change.LAUNCH: Transition(frozenset(), _PENDING, _RUNNING),
-    Change.START: Transition(frozenset({_STOPPED}), _PENDING, _RUNNING),
-    Change.STOP: Transition(frozenset({_PENDING, _RUNNING}), _STOPPING, _STOPPED),
-    Change.TERMINATE: Transition(frozenset({_PENDING, _RUNNING, _STOPPING, _STOPPED}), _ENDING, _ENDED),
+    Change.LAUNCH: Transition((), _PENDING, _RUNNING),
+    Change.START: Transition((_STOPPED,), _PENDING, _RUNNING),
+    Change.STOP: Transition((_PENDING, _RUNNING), _STOPPING, _STOPPED),
+    Change.TERMINATE: Transition((_PENDING, _RUNNING, _STOPPING, _STOPPED), *ENDING_STATES),
 }
 
 

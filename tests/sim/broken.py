@@ -77,10 +77,10 @@ from spotrelay.plane.serving.steps import HoldBack, Step
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake: the code that it replaces, and the rules of which one must notice it."""
+    """A mistake: the code that it replaces, and the promise that it breaks."""
 
     name: str
-    rules: frozenset[Rule]
+    promise: Rule
     replaced: tuple[tuple[Any, str, Any], ...]
     since: int = 0
     """The first seed to look at, for what is rare: tests have minutes, and a campaign a hundred thousand."""
@@ -106,7 +106,7 @@ def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: dat
         yield from _for_replica(spec, replica, seen, now)
 
 
-def mistake(owner: Any, name: str, *rules: Rule, since: int = 0, replicas: int = 5) -> Callable[[Any], Any]:
+def mistake(owner: Any, name: str, promise: Rule, since: int = 0, replicas: int = 5) -> Callable[[Any], Any]:
     """Decorate the function that replaces `name` of `owner`; its docstring says what is wrong.
 
     `since` is the first seed to run, for what few of them show.
@@ -114,19 +114,19 @@ def mistake(owner: Any, name: str, *rules: Rule, since: int = 0, replicas: int =
 
     def add(function: Any) -> Any:
         replaced = ((owner, name, function),)
-        broken = Mistake(function.__name__, frozenset(rules), replaced, since, replicas)
+        broken = Mistake(function.__name__, promise, replaced, since, replicas)
         MISTAKES.append(broken)
         return function
 
     return add
 
 
-def broken_stage(stage: Stage, *rules: Rule, since: int = 0) -> Callable[[Any], Any]:
+def broken_stage(stage: Stage, promise: Rule, since: int = 0) -> Callable[[Any], Any]:
     """Have the function that follows take the place of a stage of the tick. `since`: see `mistake`."""
 
     def add(function: Any) -> Any:
         stages = tuple(function if known is stage else known for known in reconcile.STAGES)
-        MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((reconcile, "STAGES", stages),), since))
+        MISTAKES.append(Mistake(function.__name__, promise, ((reconcile, "STAGES", stages),), since))
         return function
 
     return add
@@ -220,7 +220,7 @@ def ids_without_condition(kept: Any, changes: Changes) -> None:
 MISTAKES.append(
     Mistake(
         "ids_without_condition",
-        frozenset({Rule.IDS_IN_ORDER}),
+        Rule.IDS_IN_ORDER,
         ((MemoryStore, "_check", ids_without_condition),),
         since=4553,
     )
@@ -241,7 +241,7 @@ def deregisters_first(self: Performer, decision: Any) -> Any:
     return _perform(self, decision)
 
 
-@mistake(Performer, "_deregister", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.STEPS_INDEPENDENT)
+@mistake(Performer, "_deregister", Rule.TICK_CLEANS_ROTATION)
 def most_targets_stay_registered(
     self: Performer, spec: ServiceSpec, instance_ids: Any, ports: Mapping[str, int]
 ) -> None:
@@ -257,7 +257,7 @@ def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-@mistake(interruption, "may_leave", Rule.WARNED_OUT_BEFORE_END, Rule.TICK_CLEANS_ROTATION, since=20)
+@mistake(interruption, "may_leave", Rule.WARNED_OUT_BEFORE_END, since=20)
 def warned_replicas_never_leave(*args: Any, **kwargs: Any) -> bool:
     """A warned replica serves until EC2 ends it."""
     return False
@@ -279,17 +279,13 @@ def serving_fallbacks_are_dropped(*args: Any) -> int:
     changes._Serving,
     "after",
     Rule.WARNED_SERVES_WHILE_NEEDED,
-    Rule.SERVING_COUNT_EXACT,
-    Rule.NEVER_BELOW_DESIRED,
     since=18,
 )
 def serving_count_is_not_updated(self: Any, commit: Changes) -> None:
     """The last two replicas leave, because each relies on the other."""
 
 
-@mistake(
-    missing, "found", Rule.NEVER_BELOW_DESIRED, Rule.WARNED_NOT_TERMINATED, Rule.ONLY_PORT_ERRORS, since=19
-)
+@mistake(missing, "found", Rule.NEVER_BELOW_DESIRED, since=19)
 def instances_not_shown_are_drained(seen: Any, now: Any) -> set[int]:
     """An empty answer of EC2's is believed: everything that it doesn't show is drained."""
     return set()
@@ -310,14 +306,14 @@ def what_is_missing_once_is_gone(replica: Replica, now: datetime) -> Iterator[St
     yield missing._gone(replica, now)
 
 
-@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, Rule.NOT_BEFORE_TIMEOUT, since=55, replicas=1)
+@mistake(missing, "_answers", Rule.LAST_ONE_KEPT, since=55, replicas=1)
 def the_last_one_is_gone_if_nobody_shows_it(replica: Replica, seen: Observation) -> str:
     """That nobody else serves doesn't matter."""
     is_healthy = seen.health.get(replica.instance_id or "") is TargetState.HEALTHY
     return "and it answers its checks" if is_healthy else ""
 
 
-@mistake(interruption, "may_serve_on", Rule.SOMEBODY_ANSWERS, Rule.TICK_COMPLETE, since=58)
+@mistake(interruption, "may_serve_on", Rule.SOMEBODY_ANSWERS, since=58)
 def only_rows_say_who_serves(replica: Replica) -> bool:
     """What is healthy leaves at its warning, if its row says that it starts."""
     return replica.state is ReplicaState.READY
@@ -347,10 +343,6 @@ def nobody_asks_before_the_last_one_leaves(*args: Any) -> Mapping[str, datetime 
     observation,
     "known",
     Rule.NEVER_ABOVE_SURGE,
-    Rule.NEVER_BELOW_DESIRED,
-    Rule.DEREGISTERED_BEFORE_TERMINATED,
-    Rule.ONLY_PORT_ERRORS,
-    Rule.METRICS_EXACT,
     since=73,
 )
 def rows_above_the_highest_id_are_ignored(rows: Rows, now: datetime) -> Rows:
@@ -373,13 +365,13 @@ def tag_alone_makes_an_instance_ours(*args: Any) -> bool:
     return True
 
 
-@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.DESIRED_AT_REST, since=2763)
+@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, since=2763)
 def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
     """A warned instance that EC2 spares runs for ever."""
     return replica.is_warned
 
 
-@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, Rule.METRICS_EXACT, since=121)
+@mistake(reconcile, "_terminate", Rule.WARNED_NOT_TERMINATED, since=121)
 def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Step]:
     """Drained instances are terminated, even if EC2 is taking them back."""
     if instance.state.is_alive:
@@ -419,7 +411,7 @@ def polls_for_the_wrong_codes(self: SimFleet, instance_ids: Collection[str]) -> 
     return {id_: None for id_, at in _warned(self, instance_ids).items() if at is None}
 
 
-@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, Rule.ONLY_PORT_ERRORS, since=45)
+@mistake(Performer, "_commit", Rule.ONE_REPLACEMENT_PER_LOSS, since=45)
 def drains_and_replaces_in_two_commits(self: Performer, outcome: Any, change: Changes) -> bool:
     """A replica is drained in one commit, and replaced in another."""
     drained = Changes(change.service, update=change.update, serving=change.serving)
@@ -436,7 +428,7 @@ def launches_again_with_a_new_token(self: SimFleet, request: LaunchRequest) -> L
         return _launch(self, replace(request, launch_id=f"{request.launch_id}-again"))
 
 
-@mistake(MemoryStore, "commit", Rule.NO_OPEN_INTENT, Rule.SETTLES, Rule.INTENT_BEFORE_LAUNCH)
+@mistake(MemoryStore, "commit", Rule.NO_OPEN_INTENT)
 def intents_are_never_closed(self: MemoryStore, changes: Changes) -> None:
     """Intents stay open after their launch."""
     _store_commit(self, replace(changes, close_intents=()))
@@ -447,14 +439,14 @@ def leases_are_never_released(self: MemoryStore, service: str, holder: str) -> N
     """The next tick must wait until it expires."""
 
 
-@mistake(Intake, "signals", Rule.WARNING_HANDLED, Rule.REDELIVERED_ON_FAILURE, since=17)
+@mistake(Intake, "signals", Rule.WARNING_HANDLED, since=17)
 def failed_signals_are_dropped(self: Intake, messages: Mapping[str, str]) -> list[str]:
     """Failed messages are deleted from the queue."""
     _signals(self, messages)
     return []
 
 
-@mistake(strength, "next_look", Rule.SETTLES, Rule.NEXT_TICK_IN_TIME)
+@mistake(strength, "next_look", Rule.SETTLES)
 def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
     """There is a tick every three seconds, for ever."""
     return now + seconds(timing.TICK_IN_TRANSITION_S)
@@ -463,17 +455,13 @@ def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
 @broken_stage(
     strength.decide,
     Rule.DESIRED_AT_REST,
-    Rule.SETTLES,
-    Rule.TICK_COMPLETE,
-    Rule.FALLBACKS_MATCH_NEED,
-    Rule.LAUNCHED_WHEN_DUE,
 )
 def missing_replicas_are_not_counted(*args: Any) -> list[Step]:
     """Losses are replaced, but missing replicas aren't counted."""
     return []
 
 
-@mistake(Ticks, "_reconcile", Rule.FOREIGN_UNTOUCHED, Rule.WARNED_NOT_TERMINATED)
+@mistake(Ticks, "_reconcile", Rule.FOREIGN_UNTOUCHED)
 def all_warned_instances_are_terminated(self: Any, *args: Any, **kwargs: Any) -> datetime | None:
     """Warned instances are terminated, even foreign ones."""
     said = self._ports.fleet.warned(list(self._ports.fleet.cloud.instances))
@@ -500,7 +488,7 @@ def silence_is_never_enough(*args: Any) -> bool:
     return False
 
 
-@mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, Rule.BUSY_STAYS, since=31)
+@mistake(silence, "heard", Rule.ROWS_MATCH_OBSERVATION, since=31)
 def who_is_silent_once_stays_so(spec: ServiceSpec, rows: Rows, answers: Answers, now: datetime) -> list[Step]:
     """That a replica answers its probe again is noted nowhere, and silence anew each time."""
     silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answers.answering]
@@ -557,13 +545,13 @@ def losses_try_the_new_version(spec: ServiceSpec, *args: Any) -> int:
     return spec.version
 
 
-@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT, since=1672)
+@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, since=1672)
 def bad_versions_roll_out(*args: Any) -> bool:
     """A version that fails is tried again and again."""
     return False
 
 
-@mistake(rollout, "is_next", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED, since=23)
+@mistake(rollout, "is_next", Rule.ROLLED_OUT, since=23)
 def nothing_rolls_out(*args: Any) -> bool:
     """A new version is deployed, and the old replicas stay."""
     return False
@@ -579,8 +567,6 @@ def launch_rate_is_not_limited(self: Any, wanted: int) -> int:
     reconcile,
     "_for_intents",
     Rule.INTENT_OPEN_WHILE_PENDING,
-    Rule.ADOPTED_BEFORE_INTENT_CLOSES,
-    Rule.NO_INSTANCE_WITHOUT_ROW,
 )
 def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Step]:
     """A launch that isn't recorded by the next tick counts as failed."""
@@ -598,24 +584,24 @@ def what_is_to_be_mended_is_kept_quiet(self: Reporting, *args: Any) -> None:
     """What surveys found isn't counted."""
 
 
-@mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)
+@mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT)
 def malformed_messages_vanish(self: Intake, *args: Any) -> None:
     """Malformed messages aren't set aside."""
 
 
-@mistake(reconcile, "_for_draining", Rule.NO_INSTANCE_WITHOUT_ROW, Rule.SETTLES, Rule.TICK_COMPLETE)
+@mistake(reconcile, "_for_draining", Rule.NO_INSTANCE_WITHOUT_ROW)
 def drained_instances_are_left_running(*args: Any) -> list[Step]:
     """Drained instances aren't terminated."""
     return []
 
 
-@mistake(strength, "_idle_fallbacks", Rule.DESIRED_AT_REST, Rule.SETTLES, Rule.FALLBACKS_MATCH_NEED)
+@mistake(strength, "_idle_fallbacks", Rule.DESIRED_AT_REST)
 def fallbacks_stay_for_ever(*args: Any) -> list[Replica]:
     """Fallbacks stay when Spot is back."""
     return []
 
 
-@mistake(strength, "_missing", Rule.ONE_FALLBACK_PER_REPLICA, Rule.NEVER_ABOVE_SURGE, since=19)
+@mistake(strength, "_missing", Rule.ONE_FALLBACK_PER_REPLICA, since=19)
 def two_fallbacks_for_one(spec: ServiceSpec, *args: Any) -> int:
     """Missing replicas are counted twice."""
     return 2 * _missing(spec, *args)
@@ -642,20 +628,20 @@ def fallbacks_are_replaced(replica: Replica, rows: Rows) -> bool:
 also(replacement, "is_missed")(fallbacks_are_replaced)
 
 
-@mistake(steps, "request", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES, since=28)
+@mistake(steps, "request", Rule.NEVER_ABOVE_SURGE, since=28)
 def fallbacks_are_taken_for_regular_ones(*args: Any, is_fallback: bool = False, **kwargs: Any) -> Step:
     """Their rows don't say that they are fallbacks."""
     return _request(*args, **kwargs)
 
 
-@mistake(changes, "_packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS, since=10)
+@mistake(changes, "_packed", Rule.DESIRED_AT_REST, since=10)
 def one_launch_for_both_purchase_options(*args: Any) -> list[list[Any]]:
     """On-demand and Spot replicas share a launch."""
     all_ = list(changes.written(*args))
     return [all_[start : start + 8] for start in range(0, len(all_), 8)]
 
 
-@mistake(strength, "is_due", Rule.SETTLES, Rule.DESIRED_AT_REST, Rule.LAUNCHED_WHEN_DUE)
+@mistake(strength, "is_due", Rule.SETTLES)
 def refused_launches_are_never_retried(replica: Replica, seen: Any, now: datetime) -> bool:
     """A replica that was refused once is never launched again."""
     return replica.attempts == 0 and _is_due(replica, seen, now)
@@ -686,7 +672,7 @@ def durations_are_in_seconds(
 def _losing(wrong: Callable[..., bool]) -> None:
     """A mistake: another idea of what a loss is."""
     patched = ((steps, "_is_lost", wrong),)
-    MISTAKES.append(Mistake(wrong.__name__, frozenset({Rule.METRICS_EXACT}), patched))
+    MISTAKES.append(Mistake(wrong.__name__, Rule.METRICS_EXACT, patched))
 
 
 @_losing
@@ -783,7 +769,7 @@ def failed_ticks_are_deleted(self: Controller, *args: Any, **kwargs: Any) -> Non
         _tick(self, *args, **kwargs)
 
 
-@mistake(Intake, "_signal", Rule.MALFORMED_SET_ASIDE, Rule.ONLY_PORT_ERRORS)
+@mistake(Intake, "_signal", Rule.MALFORMED_SET_ASIDE)
 def malformed_message_fails_its_batch(self: Intake, body: str) -> Any:
     """A malformed message fails its whole batch."""
     return _parse(json.loads(body))
@@ -801,7 +787,7 @@ def one_failure_ends_the_decision(self: Outcome, step: str, act: Any) -> bool:
     return not self.troubles and _attempt(self, step, act)
 
 
-@mistake(Performer, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH, Rule.STEPS_INDEPENDENT)
+@mistake(Performer, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH)
 def deregisters_after_the_launch(self: Performer, outcome: Any, *args: Any) -> None:
     """Targets are deregistered only after the launch."""
     self._late = (outcome, *args)  # type: ignore[attr-defined]
@@ -872,27 +858,25 @@ def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
     return Bounds(0, 999)
 
 
-@mistake(autoscaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
+@mistake(autoscaling, "begun", Rule.UNKNOWN_LOAD_HOLDS)
 def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     """Where the number on record is lost, the file's number counts, however many serve."""
     return core_rows.ScaleRequest(spec.replicas - 3, None)
 
 
-@mistake(core_rows.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
+@mistake(core_rows.Desired, "applied_to", Rule.DESIRED_AT_REST)
 def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
     """The service file's replicas beyond the number are ignored."""
     return _applied_to(self, replace(spec, overprovision=0))
 
 
-@mistake(strength, "_missing", Rule.NOTHING_BOUGHT_BEYOND, Rule.FALLBACKS_MATCH_NEED, since=560)
+@mistake(strength, "_missing", Rule.NOTHING_BOUGHT_BEYOND, since=560)
 def what_is_beyond_is_bought(spec: ServiceSpec, *args: Any) -> int:
     """Overprovisioned replicas that Spot doesn't give are bought on-demand."""
     return _missing(replace(spec, overprovision=0), *args)
 
 
-MISTAKES += [
-    Mistake("low_scores_are_as_good_as_high_ones", frozenset({Rule.POOL_ORDER}), ((timing, "LOW_SCORE", 0),))
-]
+MISTAKES += [Mistake("low_scores_are_as_good_as_high_ones", Rule.POOL_ORDER, ((timing, "LOW_SCORE", 0),))]
 
 
 @mistake(placement, "_too_dear", Rule.POOL_ORDER, since=19)
@@ -1058,7 +1042,7 @@ def events_of_draining_replicas_are_ignored(*args: Any) -> None:
     """Events about draining replicas are ignored."""
 
 
-@mistake(Performer, "_call_back", Rule.LAST_MOMENT_CHECKED, Rule.STEPS_INDEPENDENT)
+@mistake(Performer, "_call_back", Rule.LAST_MOMENT_CHECKED)
 def no_check_of_warned_replicas(*args: Any) -> None:
     """No check of a warned replica is scheduled."""
 
@@ -1105,13 +1089,13 @@ def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-@mistake(rollout, "as_desired", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
+@mistake(rollout, "as_desired", Rule.TICK_COMPLETE)
 def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
     """The service file's number counts, whatever an operator asks for."""
     return spec
 
 
-@mistake(core_rows, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT, since=26)
+@mistake(core_rows, "derive", Rule.DESIRED_AT_REST, since=26)
 def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     """An operator's number counts on when its time is over."""
     return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
@@ -1150,7 +1134,7 @@ def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> I
     yield from _as_it_should_be(replica, seen, now)
 
 
-@mistake(reconcile, "unowned", Rule.ONE_ROW_PER_INSTANCE, Rule.STANDBY_KEPT, since=18)
+@mistake(reconcile, "unowned", Rule.ONE_ROW_PER_INSTANCE, since=18)
 def stopped_instances_count_as_orphans(seen: Any, now: datetime) -> list[Any]:
     """A standby's stopped instance is ended as an orphan."""
     standbys = {r.instance_id for r in seen.rows.replicas.values() if r.state is ReplicaState.STANDBY}
@@ -1229,8 +1213,6 @@ def old_ones_leave_one_by_one(spec: ServiceSpec) -> bool:
     rollout,
     "ports",
     Rule.TICK_CLEANS_ROTATION,
-    Rule.WARNING_HANDLED,
-    Rule.DEREGISTERED_BEFORE_TERMINATED,
     since=18,
 )
 def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[str, int]:
@@ -1238,9 +1220,7 @@ def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[
     return {r.instance_id: _spec.port for r in rows.replicas.values() if r.instance_id}
 
 
-@mistake(
-    rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT, since=552
-)
+@mistake(rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, since=552)
 def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
     """However often a version fails, replicas make place for it."""
     return False
@@ -1313,7 +1293,7 @@ def a_fallen_zone_is_left_at_once(spec: ServiceSpec, seen: Any, now: datetime) -
         yield from moves._by_score(spec, seen, now)
 
 
-@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, Rule.NEVER_BELOW_DESIRED, since=47)
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, since=47)
 def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """The score is so low that the old replica needn't serve until the new one is ready."""
     replicas = seen.rows.replicas
@@ -1359,7 +1339,7 @@ def an_override_that_says_nothing_is_for_everything(
     return _lapsed(override, before, held) if override.held else ""
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, Rule.NEVER_BELOW_DESIRED, since=212)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=212)
 def an_override_outlives_its_matter(override: Override, before: Held, held: Sequence[HoldBack]) -> str:
     """What looks the same as what was shown is taken for it, also if it was over in between."""
     shown = {(one.what, one.why) for one in override.held}
@@ -1399,31 +1379,31 @@ def what_is_held_back_is_new_at_each_tick(*_: object) -> None:
 MISTAKES += [
     Mistake(
         "all_return_at_once",
-        frozenset({Rule.GRADUAL_RETURN_TO_SPOT}),
+        Rule.GRADUAL_RETURN_TO_SPOT,
         ((strength, "RETURN_LEAST", 99),),
         since=93,
     ),
     Mistake(
         "scores_that_waver_move_replicas",
-        frozenset({Rule.MOVES_BY_LASTING_SCORES}),
+        Rule.MOVES_BY_LASTING_SCORES,
         ((timing, "MOVE_SCORE_GAIN", 1),),
         since=47,
     ),
     Mistake(
         "zones_that_score_well_are_left",
-        frozenset({Rule.MOVES_BY_LASTING_SCORES}),
+        Rule.MOVES_BY_LASTING_SCORES,
         ((timing, "MOVE_SCORE", 6),),
         since=970,
     ),
     Mistake(
         "no_time_to_recover",
-        frozenset({Rule.REPLACED_BEFORE_DRAINED}),
+        Rule.REPLACED_BEFORE_DRAINED,
         ((timing, "UNHEALTHY_REPLACED_S", 0.0),),
     ),
 ]
 
 
-@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED, Rule.SETTLES)
+@mistake(rollout, "to_launch", Rule.LAUNCHED_AS_DEPLOYED)
 def what_waits_keeps_its_version(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     """What EC2 refuses is asked for again and again, whatever is deployed meanwhile."""
     if spec.on_update is OnUpdate.KEEP:
@@ -1447,7 +1427,7 @@ def a_version_that_served_is_launched_though_ec2_refuses_it(
     return _to_launch(spec, rows, replace(waiting, is_denied=False))
 
 
-@mistake(steps, "replace", Rule.LAUNCHED_AS_DEPLOYED, Rule.ROWS_MATCH_OBSERVATION)
+@mistake(steps, "replace", Rule.LAUNCHED_AS_DEPLOYED)
 def it_is_forgotten_what_had_served(*args: Any, **kwargs: Any) -> Step:
     """Once all of a version are gone, what comes in their place tries the deployed one."""
     step = _replace(*args, **kwargs)
@@ -1479,7 +1459,7 @@ def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> 
     return _version(spec, replace(rows, rollback=None), lost)
 
 
-@mistake(interruption, "unconfirmed", Rule.SOMEBODY_ANSWERS, Rule.COMES_BACK, since=168, replicas=3)
+@mistake(interruption, "unconfirmed", Rule.SOMEBODY_ANSWERS, since=168, replicas=3)
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()
@@ -1521,7 +1501,7 @@ def nobody_tells_that_it_is_over(state: AlarmState, reason: Any, now: datetime) 
     return state.since is None and _is_zero_due(state, reason, now)
 
 
-@mistake(Notifier, "alarm", Rule.INCIDENT_WAITS, Rule.INCIDENT_OVER, since=42)
+@mistake(Notifier, "alarm", Rule.INCIDENT_WAITS, since=42)
 def an_incident_is_told_before_it_is_on_record(
     self: Notifier, spec: ServiceSpec, rows: Rows, memory: PoolMemory | None
 ) -> None:
@@ -1583,7 +1563,7 @@ def it_is_told_once_that_it_rings(before: Incidents, *args: Any) -> incidents.To
 MISTAKES.append(
     Mistake(
         "an_outage_is_told_at_once",
-        frozenset({Rule.INCIDENT_WAITS}),
+        Rule.INCIDENT_WAITS,
         ((incidents, "OUTAGE_S", 0.0),),
         since=5,
     )

@@ -13,13 +13,12 @@ WITHIN = 1000
 
 @pytest.mark.parametrize("broken", MISTAKES, ids=lambda broken: broken.name)
 def test_a_broken_controller_is_caught(broken: Mistake) -> None:
-    """One of so many seeds breaks the rule that the mistake is about."""
+    """One of so many seeds shows it: some rule is broken, whichever is first."""
     with broken.patched():
         outcomes = (
             run(seed, replicas=broken.replicas) for seed in range(broken.since, broken.since + WITHIN)
         )
-        caught = next((o for o in outcomes if o.violation and o.violation.rule in broken.rules), None)
-    assert caught is not None
+        assert any(outcome.violation for outcome in outcomes), broken.promise
 
 
 def test_there_are_enough_of_them() -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from lab.sim.gate import at, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
-from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S
 from lab.sim.rules.desired import in_effect, rolled_back
+from lab.sim.rules.history import MAX_DOCUMENT_AGE_S
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS

@@ -30,9 +30,10 @@ from lab.sim.ports import (
 )
 from lab.sim.queues import LEAVES, SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
 from lab.sim.rules import Rule, limits, word
-from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
+from lab.sim.rules.checker import Checker
 from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.desired import CLOCKS_S, in_effect, rolled_back
+from lab.sim.rules.history import MAX_DOCUMENT_AGE_S
 from lab.sim.rules.incidents import IncidentChecker
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
@@ -110,7 +111,7 @@ class SimWorld:
         self.checker.was_removed = self.services.was_removed
         self.checker.note_in_effect = self.note_in_effect
         self.checker.quiet_since = scenario.faults_s
-        learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact)
+        learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact, self.memory.recall)
         self.checker.launch_checker = LaunchChecker(
             self.scheduler, self.checker.report, learning, self.services.since
         )

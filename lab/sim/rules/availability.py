@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from lab.sim.gate import Invocation, time_of
 from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.history import History
+from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.word import let_go, of_replica
 from lab.world.instances import NEVER
@@ -15,45 +16,41 @@ from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.spec import OnWarning, ServiceSpec
 from spotrelay.plane.memory import MemoryStore
 
-if TYPE_CHECKING:
-    from lab.sim.rules.checker import Checker
-    from lab.sim.rules.invocation_view import InvocationView
-
 SPARED_LAG_S = 10.0
 """By then EC2 says that it doesn't take an instance back any more."""
 
 
 def check_rotation_kept(
-    checker: Checker, invocation: Invocation, spec: ServiceSpec, leaving: Collection[str], store: MemoryStore
+    history: History, invocation: Invocation, spec: ServiceSpec, leaving: Collection[str], store: MemoryStore
 ) -> None:
     """Targets are about to be deregistered: is anybody left who answers, if one of them does?"""
-    service, now = spec.service, checker.scheduler.now
+    service, now = spec.service, history.scheduler.now
     is_wanted = spec.replicas > 0 and spec.on_warning is not OnWarning.LEAVE
-    if not is_wanted or service in checker.damaged:
+    if not is_wanted or service in history.damaged:
         return
-    if checker.was_removed(service, invocation.began_at - limits.TIMEOUT_S, now):
+    if history.was_removed(service, invocation.began_at - limits.TIMEOUT_S, now):
         return
     rows = store.load(service).replicas.values()
     # One that has just died may be counted on: nobody knows yet, or only since this was decided.
     decided = [row for commit in invocation.commits[-1:] for row in commit.after.replicas.values()]
     counted_on = any(r.serves and r.instance_id not in leaving for r in (*rows, *decided))
-    group = checker.cloud.groups.get(service, {})
-    answering = {id_ for id_ in group if checker.cloud.answers_checks(service, id_, invocation.began_at)}
+    group = history.cloud.groups.get(service, {})
+    answering = {id_ for id_ in group if history.cloud.answers_checks(service, id_, invocation.began_at)}
     if counted_on or not answering or answering - set(leaving):
         return
     of_rows = {r.instance_id: r for r in rows}
     for instance_id in sorted(answering):
-        row, instance = of_rows.get(instance_id), checker.cloud.instances[instance_id]
+        row, instance = of_rows.get(instance_id), history.cloud.instances[instance_id]
         # If EC2 took its warning back, whoever asks is told so some seconds later.
         knows = not invocation.disturbances and instance.spared_at < invocation.began_at - SPARED_LAG_S
         thought = time_of(row.warned_at) if row and row.warned_at and not knows else NEVER
         earliest = min(instance.warned_at, thought) + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
         is_right = now + SKEW_S >= earliest or (row and limits.refuses_for_good(row))
-        is_said = row and (of_replica(row) in let_go(invocation) or (service, row.id) in checker.said_gone)
+        is_said = row and (of_replica(row) in let_go(invocation) or (service, row.id) in history.said_gone)
         is_right = is_right or is_said
         if instance.is_alive(now) and not is_right:
             what = f"{instance_id} leaves, whose row is {row}, and no other answers"
-            checker.report(Rule.SOMEBODY_ANSWERS, what)
+            history.report(Rule.SOMEBODY_ANSWERS, what)
 
 
 def is_unsure(view: InvocationView, row: Replica) -> bool:
@@ -99,5 +96,5 @@ def _may_come_back(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
     )
     deadline = NEVER if warned_at is None else limits.last_moments(spec, warned_at)[0]
     leaves = warned_at is not None and spec.on_warning is OnWarning.LEAVE
-    has_time = not leaves and view.checker.scheduler.now + SKEW_S < deadline
+    has_time = not leaves and view.history.scheduler.now + SKEW_S < deadline
     return has_left and is_there and (answers or not row.is_standby) and has_time

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.instances import SimInstance
-from lab.sim.rules import Rule, Violation, limits
+from lab.sim.rules import Rule, limits
 from lab.sim.rules.availability import check_rotation_kept
-from lab.sim.rules.desired import gone_by, in_effect, rolled_back
+from lab.sim.rules.history import BLIND_S, MAX_DOCUMENT_AGE_S, History
+from lab.sim.rules.incidents import IncidentChecker
+from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.limits import SKEW_S
-from lab.sim.rules.standbys import created_at, is_late
+from lab.sim.rules.moves import MoveChecker
+from lab.sim.rules.standby_rows import created_at, is_late
+from lab.sim.rules.standbys import StandbyChecker
 from lab.sim.rules.word import let_go, of_replica
-from lab.sim.scheduler import Scheduler
 from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.ports import LaunchRequest
 from spotrelay.plane.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, LaunchWindow
-from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 from spotrelay.plane.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from lab.sim.rules.incidents import IncidentChecker
-    from lab.sim.rules.launches import LaunchChecker
-    from lab.sim.rules.moves import MoveChecker
-    from lab.sim.rules.standbys import StandbyChecker
-
-MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
-"""How old the document of a decision may be: a tick's time-out, and the cache of `get`."""
-
-BLIND_S = 60.0
-"""For so long after a lost counter, rows above it count as new."""
 
 LAST_CHECK_S = limits.LAST_REPLICA_LEAD_S + 2.0, limits.LAST_REPLICA_LEAD_S - 2.0
 """How long before the end the check at the last moment comes: at the earliest, and at the latest."""
@@ -47,55 +35,10 @@ MAX_COMMIT_S = 25.0
 """How much older than its commit an intent's own time may be: the commit can hang and still succeed."""
 
 
-Documents = Callable[[str, float], Sequence[ServiceSpec]]
-"""Service and time → the documents that were valid at any time since then."""
-
-
 @dataclass(slots=True)
-class Checker:
+class Checker(History):
     """Checks each commit, each call and each end of an invocation, and records what later checks need."""
 
-    scheduler: Scheduler
-    cloud: SimCloud
-    documents: Documents = lambda _service, _since: ()
-    was_removed: Callable[[str, float, float], bool] = lambda _service, _since, _until: False
-    """Service and two times → whether its stack was gone at any time between."""
-    note_in_effect: Callable[[str], None] = lambda _service: None
-    """Records a service's document in effect, after what it follows from has changed."""
-    violations: list[Violation] = field(default_factory=list)
-    intents: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Every intent that was ever recorded: its replicas."""
-    opened: dict[str, float] = field(default_factory=dict)
-    """When each was recorded."""
-    warned_rows: dict[str, float] = field(default_factory=dict)
-    """Instance → when its row first said that it is warned."""
-    ids: dict[str, int] = field(default_factory=dict)
-    """By service: the highest ID that was given."""
-    requested: dict[str, datetime] = field(default_factory=dict)
-    """By service: when that replica was requested."""
-    replacements: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Replica → its replacement."""
-    recorded: dict[str, float] = field(default_factory=dict)
-    """Instance → when it first had a row."""
-    drained: dict[str, tuple[float, Invocation]] = field(default_factory=dict)
-    """Instance → when its row began to drain, and which invocation wrote it."""
-    windows: dict[str, LaunchWindow] = field(default_factory=dict)
-    """By service: the last minute in which launches were counted."""
-    quiet_since: float = 0.0
-    """When faults end."""
-    damaged: dict[str, float] = field(default_factory=dict)
-    """By service: when its rows were damaged or restored. What they say of the past is no longer checked.
-    What happens to serving replicas is."""
-    came_back: set[tuple[str, int]] = field(default_factory=set)
-    """The replicas that left and came back."""
-    said_gone: set[tuple[str, int]] = field(default_factory=set)
-    """The replicas that left because an operator says that their instances are gone."""
-    failed: set[str] = field(default_factory=set)
-    """Services with a replica that never became ready."""
-    leave_checks: dict[str, list[float]] = field(default_factory=dict)
-    """By service: when the warned replicas that serve on will be checked."""
-    changed_at: float = 0.0
-    """When a row or an intent last changed."""
     standby_checker: StandbyChecker = field(init=False)
     """Checks standbys."""
     move_checker: MoveChecker = field(init=False)
@@ -104,40 +47,6 @@ class Checker:
     """Checks launches, and the cooldowns that follow from them."""
     incident_checker: IncidentChecker = field(init=False)
     """Checks what alarms hear."""
-
-    def damage(self, services: Iterable[str]) -> None:
-        """Record that the rows of services are damaged now."""
-        self.damaged |= dict.fromkeys(services, self.scheduler.now)
-        for service in list(services):
-            self.note_in_effect(service)
-            self.windows.pop(service, None)
-            self.requested.pop(service, None)
-            self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
-
-    def is_damaged(self, service: str, since: float) -> bool:
-        """Whether the service's rows were damaged or restored since then."""
-        return service in self.damaged and self.damaged[service] >= since
-
-    def row_before(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> Replica | None:
-        """An instance's row, if it had one when the invocation began, and it wasn't damaged since."""
-        located = store.locate([instance_id])
-        if self.recorded.get(instance_id, NEVER) >= invocation.began_at or instance_id not in located:
-            return None
-        # Of an instance that hosts several replicas the first slot's entry leads to the others.
-        first = host(instance_id)
-        if self.recorded.get(first, NEVER) >= invocation.began_at or not store.locate([first]):
-            return None
-        service, replica_id = located[instance_id]
-        row = store.read(service, [replica_id]).replicas.get(replica_id)
-        if row is None or self.is_damaged(service, invocation.began_at):
-            return None
-        is_new = time_of(created_at(row)) >= invocation.began_at - SKEW_S
-        return None if is_new else row
-
-    def report(self, rule: Rule, what: str) -> None:
-        """Record a violation; the first one ends the run."""
-        self.violations.append(Violation(rule, self.scheduler.now, what))
-        self.scheduler.stop()
 
     # Commits.
 
@@ -250,24 +159,6 @@ class Checker:
                 what = f"{row} replaces {row.replaces}, which {earlier.id} replaces"
                 self.report(Rule.ONE_REPLACEMENT_PER_REPLICA, what)
             self.replacements[service, row.replaces] = row.id
-
-    def in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
-        """The documents that a decision may use: recent ones, and those that it read."""
-        recent = in_force(self.documents, service, self.scheduler.now)
-        return [*recent, *self._as_read(invocation, service)]
-
-    def _as_read(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
-        """The document on record and the deployed one, with what was requested when the rows were read.
-
-        They are read one after the other: what a tick goes by may never have been in effect.
-        """
-        rows = invocation.rows
-        if rows is None:
-            return []
-        read = [rolled_back(spec, rows) for spec in (rows.document, invocation.specs.get(service))]
-        times = (invocation.loaded_at, self.scheduler.now)
-        requests = gone_by(invocation, rows)
-        return [in_effect(spec, requests, time) for spec in read if spec for time in times]
 
     def _check_fallbacks(self, invocation: Invocation, commit: Commit) -> None:
         """Rows are created: are fallbacks wanted and needed, and is none of them replaced?"""
@@ -678,11 +569,6 @@ class Checker:
         """A function caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
             self.note_crash(error)
-
-
-def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
-    """The documents that a decision may use then: if there is none, the earlier ones stay valid."""
-    return documents(service, time - MAX_DOCUMENT_AGE_S) or documents(service, 0.0)
 
 
 def _is_declared_gone(row: Replica, invocation: Invocation) -> bool:

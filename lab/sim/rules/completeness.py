@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import takewhile
 
 from lab.sim.faults import Call
@@ -12,12 +11,13 @@ from lab.sim.rules import Findings, Rule, limits, missing, moves
 from lab.sim.rules.availability import check_came_back, is_unsure
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.desired import ends_between, in_effect
-from lab.sim.rules.invocation_view import InvocationView, answers, stays_in
+from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
-from lab.sim.rules.replicas import check_after_tick, may_roll_out, regular
+from lab.sim.rules.replicas import check_after_tick, regular
 from lab.sim.rules.rows import check_silence_noted
-from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
-from lab.world.instances import ENDING_STATES, NEVER
+from lab.sim.rules.standby_rows import others_at_rest
+from lab.sim.rules.standbys import check_resumed, is_asleep, overdue_change
+from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
@@ -29,24 +29,22 @@ SOON_S = 3.0
 """While anything changes, ticks follow each other within this time: docs/reliability.md, "seconds"."""
 
 
-def check_tick(view: InvocationView, memory: MemoryStore) -> Findings:
+def check_tick(view: InvocationView, memory: MemoryStore, move_checker: moves.MoveChecker) -> Findings:
     """Check that a tick did everything that it was shown to be necessary, and nobody else meanwhile."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.unchanged_rows():
         why = overdue_change(view, row) if is_asleep(view, row) else _overdue_change(view, view.spec, row)
         if why:
             yield Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}"
-    for instance in _orphans(view):
-        yield Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row"
     yield from check_after_tick(view, view.spec)
     yield from check_silence_noted(view)
     yield from _check_refusing(view, view.spec)
     yield from check_came_back(view, view.spec)
     yield from check_resumed(view, view.spec)
-    yield from moves.check_after_tick(view, view.spec)
+    yield from moves.check_after_tick(view, view.spec, move_checker)
     yield from _check_needless_replicas(view, view.spec)
     yield from _check_change_at_once(view, view.spec)
-    yield from _check_next(view, view.spec, memory)
+    yield from _check_next(view, memory)
 
 
 def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
@@ -56,32 +54,18 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
         return ""
     if instance is None:
         return missing.overdue(view, row)
+    if row.state is ReplicaState.DRAINING:
+        return ""
     if row.missing_since is not None:
         return f"it is shown, missing since {row.missing_since}"
-    if row.state is ReplicaState.DRAINING:
-        return _overdue_while_draining(view, spec, row, instance)
     if not instance.state.is_alive:
         return f"its instance is {instance.state}"
     is_warned = instance.id in view.invocation.warned or row.is_warned
     if is_warned and not row.is_warned:
         return "its warning isn't recorded"
     if row.state is ReplicaState.READY:
-        found = view.unnoted_health(row) or _overdue_while_warned(view, spec, row)
-        return found or _overdue_in_vain(view, spec, row)
+        return view.unnoted_health(row) or _overdue_while_warned(view, spec, row)
     return _overdue_while_warned(view, spec, row) or _overdue_while_rising(view, spec, row, instance)
-
-
-def _overdue_in_vain(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
-    """The same for one that doesn't answer, while the one that it came in place of does."""
-    before = view.rows.replicas.get(row.replaces or 0)
-    if before is None or before.replaced_by != row.id or spec.on_update is OnUpdate.BLUE_GREEN:
-        return ""
-    is_pair = row.is_counted and before.is_counted and not (row.is_fallback or before.is_fallback)
-    is_known = before.stays and stays_in(before, view.now) and answers(view, before)
-    since, target = row.unhealthy_since, view.target(row)
-    is_ill = since is not None and target not in (TargetState.HEALTHY, TargetState.UNAVAILABLE)
-    is_long = since is not None and view.is_over(since, limits.UNHEALTHY_S)
-    return f"replica {before.id} serves in its place" if is_pair and is_known and is_ill and is_long else ""
 
 
 def _overdue_while_warned(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
@@ -131,68 +115,6 @@ def _overdue_while_rising(view: InvocationView, spec: ServiceSpec, row: Replica,
     return ""
 
 
-def _overdue_while_draining(view: InvocationView, spec: ServiceSpec, row: Replica, instance: Instance) -> str:
-    """The same for a draining replica; a termination writes the row, too."""
-    if instance.state is InstanceState.TERMINATED:
-        return "its instance is terminated"
-    is_marked = instance.id in view.invocation.warned
-    if is_marked and not row.is_warned:
-        return "EC2 has warned it, and its row doesn't say so"
-    if instance.state in ENDING_STATES or is_marked:
-        return ""
-    is_spared = row.warned_at is None or view.is_over(row.warned_at, limits.SPARED_END_S)
-    # Where the load balancer doesn't show a replica that is ready, it may not show this one either.
-    ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    is_shown = all(view.target(r) is not None for r in ready)
-    is_done = is_shown and view.target(row) is None and view.is_over(row.since, limits.DEREGISTRATION_LAG_S)
-    # While requests may be in flight it has that time twice: perhaps it was deregistered late.
-    is_out = view.target(row) is TargetState.UNUSED or (is_shown and view.target(row) is None)
-    is_busy = instance.state.is_alive and not is_out
-    allowed_s = limits.DEREGISTRATION_LAG_S + limits.way_out_s(spec, row)
-    is_late = view.is_over(row.since, (1 + is_busy) * allowed_s)
-    others = [r for r in view.rows.replicas.values() if r.shares_with(row)]
-    if others and all(r.state is ReplicaState.DRAINING and r.id < row.id for r in others):
-        return ""  # the last one there, which ends the instance after all others
-    if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
-        return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
-    return ""
-
-
-def _orphans(view: InvocationView) -> Iterator[Instance]:
-    """Our instances that should have a row by now."""
-    if view.now.intents or view.rows.intents:
-        return
-    owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
-    taken = {host(id_) for id_ in owned if id_}
-    # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
-    ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
-    # Foreign targets, which a group of the user's may have, vouch for nothing.
-    is_partial = any(view.target(row) is None for row in ready)
-    is_partial |= not any(id_ in owned or id_ in view.instances for id_ in view.health)
-    for instance in view.instances.values():
-        is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
-        is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)
-        if (
-            instance.id not in owned
-            # A slot that nobody has, and that isn't in rotation, goes with the others of its instance.
-            and (instance.id in view.health or not (host(instance.id) in taken or ":" in instance.id))
-            and instance.state not in ENDING_STATES
-            and instance.id not in view.invocation.warned
-            and not _is_taken(view, instance)
-            and not (is_partial and instance.id not in view.health)
-            and view.checker.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
-            and is_ours
-            and is_old
-        ):
-            yield instance
-
-
-def _is_taken(view: InvocationView, instance: Instance) -> bool:
-    """Whether EC2 had taken it by the time it was asked for warnings, and said so."""
-    asked_at, known = view.invocation.warned_at, view.checker.cloud.instances[instance.id]
-    return asked_at is not None and known.is_on_record(asked_at)
-
-
 def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> Findings:
     """An old replica made place for the new ones: did all of them, and do as many new ones serve?"""
     if spec.on_update is not OnUpdate.BLUE_GREEN:
@@ -224,7 +146,7 @@ def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> Finding
                 continue
             after = (r for r in commit.after.replicas.values() if (r.service, r.id) not in leaving)
             others = sum(r.stays and stays_in(r, commit.before) for r in after)
-            is_counted = row.service not in view.checker.damaged  # else the count is unknown
+            is_counted = row.service not in view.history.damaged  # else the count is unknown
             if is_counted and limits.is_enough(spec, others):
                 yield Rule.TICK_COMPLETE, f"{row} serves on, and {others} others serve"
 
@@ -240,9 +162,9 @@ def _check_refusing(view: InvocationView, spec: ServiceSpec) -> Findings:
             yield Rule.REFUSING_LEAVES, f"{row} refuses its probe, and {len(answering)} others answer"
 
 
-def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) -> Findings:
+def _check_next(view: InvocationView, memory: MemoryStore) -> Findings:
     """Does another tick follow within seconds while anything changes, and none at rest?"""
-    now, next_due = view.checker.scheduler.now, memory.damage(view.service).next_tick
+    now, next_due = view.history.scheduler.now, memory.damage(view.service).next_tick
     rows = view.now
     replicas = others_at_rest(rows)
     is_moving = bool(rows.intents) or any(
@@ -259,16 +181,6 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     if is_moving and not (is_soon or is_sent):
         yield Rule.NEXT_TICK_IN_TIME, f"something changes, and the next tick is due at {next_tick}"
     yield from _check_wait(view, next_tick)
-    is_whole = len(regular(rows)) == spec.replicas
-    # One of a new version must stay for a while before the one that it replaces goes.
-    is_rolling = any(row.superseded_in(rows) or may_roll_out(view, spec, row) for row in replicas)
-    at_rest = not is_rolling and all(
-        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in others_at_rest(all_)
-    )
-    is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
-    if is_calm and view.invocation.scheduled_ticks:
-        what = f"everything is at rest, and the next is due at {view.invocation.scheduled_ticks}"
-        yield Rule.NEXT_TICK_IN_TIME, what
 
 
 def _was_spared(view: InvocationView, row: Replica) -> bool:
@@ -278,7 +190,7 @@ def _was_spared(view: InvocationView, row: Replica) -> bool:
 
 def _check_wait(view: InvocationView, next_tick: float | None) -> Findings:
     """Only waiting replicas are left: does the next tick come when the first is due?"""
-    spec, now = view.spec, view.checker.scheduler.now
+    spec, now = view.spec, view.history.scheduler.now
     replicas = others_at_rest(view.rows)
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     if spec is None or _has_acted(view) or view.rows.intents:
@@ -324,8 +236,8 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> Findings:
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        for slot in view.checker.cloud.slots_at(instance_id):
-            row = view.checker.row_before(view.invocation, slot.id, memory)
+        for slot in view.history.cloud.slots_at(instance_id):
+            row = view.history.row_before(view.invocation, slot.id, memory)
             if row is not None and (why := _unrecorded_event(view, row, kind, event["detail"])):
                 yield Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}"
     services = {commit.changes.service for commit in view.invocation.commits}
@@ -338,7 +250,7 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> Findings:
         rows = next(
             a for a in answers if isinstance(a, Rows) and services == {r.service for r in a.replicas.values()}
         )
-        began, now = view.invocation.began_at, view.checker.scheduler.now
+        began, now = view.invocation.began_at, view.history.scheduler.now
         if not ends_between(rows.requests, began, now):
             yield from _check_needless_replicas(view, in_effect(spec, rows.requests, now))
 

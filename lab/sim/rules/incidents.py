@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lab.sim.alarms import MINUTE_S, SimAlarms
 from lab.sim.faults import Call
@@ -17,6 +16,7 @@ from lab.sim.gate import Invocation, Word, time_of
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
+from lab.sim.rules.history import History
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.records import after_release
 from lab.world.instances import NEVER
@@ -27,9 +27,6 @@ from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.placement.surveying import better_elsewhere
-
-if TYPE_CHECKING:
-    from lab.sim.rules.checker import Checker
 
 OUTAGE_S = 60.0
 BLOCKED_S = 1200.0
@@ -180,7 +177,7 @@ class _Service:
 class IncidentChecker:
     """Checks what each tick tells alarms, and what those make of it."""
 
-    checker: Checker
+    history: History
     alarms: SimAlarms
     services: dict[str, _Service] = field(default_factory=dict)
 
@@ -190,17 +187,17 @@ class IncidentChecker:
         """Incidents were put on record, by a call that was made then."""
         known = self.services.setdefault(service, _Service())
         known.is_lost |= incidents.revision != known.revision
-        known.revision, known.noted_at = incidents.revision + 1, self.checker.scheduler.now
+        known.revision, known.noted_at = incidents.revision + 1, self.history.scheduler.now
         seen = _seen(invocation)
         if seen is not None:
             self._note(known, seen, called_at)
-        if self.checker.scheduler.task is not invocation:
+        if self.history.scheduler.task is not invocation:
             _note_unheard(known)  # its caller has gone on without it
 
     def check(self, invocation: Invocation, *, came_to_end: bool) -> None:
         """An invocation has ended, or was killed; alarms have heard what they hear of it."""
         service, rows, seen = invocation.tick_service, invocation.rows, _seen(invocation)
-        if self.checker.violations or rows is None or seen is None:
+        if self.history.violations or rows is None or seen is None:
             return
         known = self.services.setdefault(service, _Service())
         is_clean = came_to_end and not any(invocation.noted)
@@ -214,7 +211,7 @@ class IncidentChecker:
             return
         for alarm, one in known.alarms.items():
             if self._lasts(alarm, known, seen, invocation.began_at) is not True:
-                one.gone_at = self.checker.scheduler.now
+                one.gone_at = self.history.scheduler.now
         for word in invocation.words:
             self._check_word(invocation, known, word)
         if is_clean and not is_overtaken:
@@ -232,7 +229,7 @@ class IncidentChecker:
 
     def _is_beyond(self, service: str, known: _Service) -> bool:
         """Whether its alarms or what they were told were deleted: nobody can tell what they hear then."""
-        return known.is_lost or self.checker.was_removed(service, 0.0, self.checker.scheduler.now)
+        return known.is_lost or self.history.was_removed(service, 0.0, self.history.scheduler.now)
 
     # What ticks see.
 
@@ -387,7 +384,7 @@ class IncidentChecker:
         return one.lasts is None or bool(rings) or (one.may_begin and is_explained)
 
     def _report(self, invocation: Invocation, rule: Rule, what: str) -> None:
-        self.checker.report(rule, f"{invocation.name}: {what}")
+        self.history.report(rule, f"{invocation.name}: {what}")
 
 
 def _note_unheard(known: _Service) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lab.sim.faults import Call
 from lab.sim.gate import Invocation, time_of
-from lab.sim.rules.checker import Checker
+from lab.sim.rules.history import History
 from lab.sim.rules.limits import SKEW_S
 from lab.world.instances import NEVER
 from spotrelay.plane.core.instances import Instance, TargetState
@@ -21,7 +21,7 @@ from spotrelay.plane.core.spec import ServiceSpec
 class InvocationView:
     """What one invocation was shown, and the state at its end."""
 
-    checker: Checker
+    history: History
     invocation: Invocation
     service: str
     rows: Rows
@@ -46,7 +46,7 @@ class InvocationView:
     @property
     def lag_s(self) -> float:
         """How much older its decisions may be than their commits."""
-        return self.checker.scheduler.now - self.invocation.began_at
+        return self.history.scheduler.now - self.invocation.began_at
 
     @property
     def is_alone(self) -> bool:

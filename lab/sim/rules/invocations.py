@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.sim.gate import Invocation
-from lab.sim.rules import Findings, completeness, notices, overrides, replicas, rows, versions
-from lab.sim.rules.backoff import BackoffChecker
-from lab.sim.rules.checker import BLIND_S, Checker
+from lab.sim.rules import Findings, backoff, completeness, notices, overrides, replicas, rows, versions
+from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import ends_between, gone_by, in_effect, rolled_back
+from lab.sim.rules.history import BLIND_S
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.memory import MemoryStore
@@ -30,8 +30,6 @@ class InvocationChecker:
     """Instance → when EC2 warned it."""
     recommendations: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 recommended to leave it."""
-
-    backoff_checker: BackoffChecker = field(default_factory=BackoffChecker)
 
     def note_event(self, body: str, instance_id: str, *, is_warning: bool) -> None:
         """Record an event of EC2's about an instance, or a slot of one."""
@@ -66,7 +64,7 @@ class InvocationChecker:
             if came_to_end and view.is_alone and not is_uncertain:
                 yield from replicas.check(view)
             if not is_damaged:
-                yield from self.backoff_checker.check(view, is_whole=is_whole)
+                yield from backoff.check(view, is_whole=is_whole)
         if is_whole:
             yield from self._omissions(view)
 
@@ -78,7 +76,7 @@ class InvocationChecker:
             yield from rows.check_terminations(view)
             yield from notices.check(view, self.memory)
             if view.is_alone:
-                yield from completeness.check_tick(view, self.memory)
+                yield from completeness.check_tick(view, self.memory, self.checker.move_checker)
 
     def _view(self, invocation: Invocation) -> InvocationView:
         service, read = invocation.tick_service, invocation.rows or Rows()

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from lab.sim.gate import Invocation, at
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import Documents, in_force
-from lab.sim.rules.cooldowns import CooldownChecker, Evidence
+from lab.sim.rules.cooldowns import CooldownChecker
+from lab.sim.rules.history import Documents, in_force
 from lab.sim.rules.pools import eligible, is_too_dear
 from lab.sim.scheduler import Scheduler
 from spotrelay.plane.core.instances import Refusal, RefusalKind
-from spotrelay.plane.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
+from spotrelay.plane.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption
 from spotrelay.plane.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, LaunchIntent
@@ -21,29 +21,13 @@ from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.memory import MemoryStore
 
-EXACT_S = 0.01
-"""No simulated time passes between an answer and the decision about it."""
-
 OF_REQUEST = frozenset({RefusalKind.PERMISSION, RefusalKind.REQUEST})
 """Refusals for what a version asks: an image, a key, or the permission to use one."""
 
 Answer = LaunchResult | Throttled | Denied
 
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The pools of a service, as one launch has to see them.
-
-    A pool may just have begun to cool, or not yet: it is in none of these, and may be asked at any step.
-    """
-
-    eligible: Sequence[CapacityPool]
-    steps: tuple[frozenset[CapacityPool], ...]
-    """Available ones, those with a low score, cooling ones: as far as they may be asked."""
-    must: tuple[frozenset[CapacityPool], ...]
-    """The same, as far as they can't be left out: for a return to Spot there is time."""
-    left_out: frozenset[CapacityPool]
-    """Those that mustn't be asked at all."""
+GOOD, LOW, COOLING = range(3)
+"""How good a pool is by what was known. One that may just have begun to cool is none of these."""
 
 
 @dataclass(slots=True)
@@ -53,8 +37,8 @@ class Order:
     intent: LaunchIntent
     rows: tuple[Replica, ...]
     """Its replicas' rows."""
-    choice: Choice | None = None
-    """Which pools it may ask, by what was known when its first step was decided."""
+    ranks: Mapping[CapacityPool, int | None] | None = None
+    """The pools that it may ask, and how good they were known to be when its first step was decided."""
     asked: frozenset[CapacityPool] = frozenset()
     """The pools that its earlier steps have asked."""
     step: int = 0
@@ -81,8 +65,6 @@ class InvocationLaunches:
     """By launch ID."""
     fallbacks: dict[str, set[bool]] = field(default_factory=dict)
     """The services that Spot has just refused, and whether they want fallbacks."""
-    refused_starts: bool = False
-    """Whether EC2 refused to start a standby."""
     called: set[str] = field(default_factory=set)
     """The services for which an extra tick was scheduled since."""
 
@@ -121,15 +103,11 @@ class LaunchChecker:
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
             self.report(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and the rows that wait for it are {named}")
-        order = Order(intent, changes.to_launch)
-        launching.orders[intent.id] = order
+        order = launching.orders[intent.id] = Order(intent, changes.to_launch)
         if following is not None:
-            order.choice, order.step = following.choice, following.step + 1
+            order.ranks, order.step = following.ranks, following.step + 1
             order.asked = following.asked.union(following.request.pools if following.request else ())
             order.was_denied = following.is_denied
-            if abs((intent.created_at - now).total_seconds()) > EXACT_S:
-                what = f"{intent} was opened at {now}: it would be closed too soon"
-                self.report(Rule.INTENT_OPEN_WHILE_PENDING, what)
             return
         turn = [
             r for r in invocation.loaded.values() if _is_refused_fallback(r) and _is_past(r.retry_at, now)
@@ -165,14 +143,10 @@ class LaunchChecker:
             self.report(Rule.LAUNCH_RESULT_RECORDED, what)
             return
         if isinstance(order.answer, Throttled):
-            self._check_retry(waiting, before, now, is_attempt=False)
+            self._check_retry(order, waiting, before, now, is_attempt=False)
             return
         if order.answer is None:
-            # No pool was asked: there must have been none to ask.
-            choices = [self._choice(invocation, order, spec, now) for spec in self._in_force(changes.service)]
-            order.choice = choices[-1] if len({choice.eligible for choice in choices}) == 1 else None
-            if order.request is not None or all(any(choice.must) for choice in choices):
-                self.report(Rule.POOL_ORDER, f"{order.intent} is closed without an answer: {choices}")
+            self._check_left_out(invocation, order, changes.service, now)
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
@@ -183,47 +157,43 @@ class LaunchChecker:
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
         for row in waiting:
             is_known = order.answer is None and row.is_denied is before[row.id].is_denied
-            if not is_known and row.is_denied is not (row in left and order.is_denied):
-                what = f"{row} is denied: {row.is_denied}; EC2 said {order.answer}"
+            is_right = is_known or row.is_denied is (row in left and order.is_denied)
+            if not (is_right and row.launch and all(word in row.launch for word in words)):
+                what = f"{row} says {row.launch!r}, denied: {row.is_denied}; EC2 said {order.answer}"
                 self.report(Rule.LAUNCH_RESULT_RECORDED, what)
-        self._check_launch_note(order, got, [*words, "/"])
-        self._check_launch_note(order, left, words)
-        if left and self._continues(order, changes, left):
+        opened = changes.open_intent.replica_ids if changes.open_intent else ()
+        is_going_on = isinstance(order.answer, LaunchResult) and sorted(opened) == sorted(r.id for r in left)
+        if left and is_going_on:
             if any(row.attempts == 1 for row in left):  # another extra tick does no harm
                 self.by[invocation].fallbacks.setdefault(changes.service, {True, False})
             return
-        self._check_retry(
-            left, before, now, self._first_cooldown_end(invocation, order, changes.service, now)
-        )
+        self._check_retry(order, left, before, now)
         self._expect_fallbacks(invocation, left, before)
 
-    def _continues(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
-        """Whether other pools are asked for replicas that got nothing, as they must be if there are any."""
-        if not isinstance(order.answer, LaunchResult):
-            return False
-        opened = changes.open_intent.replica_ids if changes.open_intent else ()
-        continues = sorted(opened) == sorted(row.id for row in left)
-        if not continues and order.choice and sum(map(bool, order.choice.must)) > order.step + 1:
-            self.report(Rule.POOL_ORDER, f"no other pool is asked for {left}: {order.choice} at {order.step}")
-        return continues
+    def _check_left_out(self, invocation: Invocation, order: Order, service: str, now: datetime) -> None:
+        """No pool was asked: was there none to ask?"""
+        ways = [self._ranks(invocation, order, spec, now) for spec in self._in_force(service)]
+        is_any_good = not order.step and all(GOOD in ranks.values() for ranks in ways)
+        if order.request is not None or is_any_good:
+            self.report(Rule.POOL_ORDER, f"{order.intent} is closed without an answer: {ways}")
 
     def _check_retry(
         self,
+        order: Order,
         rows: Iterable[Replica],
         before: Mapping[int, Replica],
         now: datetime,
-        available: tuple[datetime, datetime] | None = None,
         *,
         is_attempt: bool = True,
     ) -> None:
-        """The launch failed, or wasn't made: is the time of the next attempt right?"""
+        """The launch failed, or wasn't made: does the next attempt come neither at once nor too late?"""
         for row in rows:
             attempts = before[row.id].attempts + is_attempt
             back_off_s = limits.doubled_s(attempts if is_attempt else 1, *limits.RETRY_S)
-            due = now + seconds(back_off_s)
-            first, last = available or (due, due)
-            is_due = row.retry_at is not None and first <= row.retry_at <= last
-            if row.attempts != attempts or not is_due:
+            # Where no pool was asked, it waits until one ceases to cool.
+            bounds_s = (back_off_s,) * 2 if order.request else (0.0, limits.ALL_COOLING_RETRY_S)
+            first, last = (now + seconds(bound_s) for bound_s in bounds_s)
+            if row.attempts != attempts or row.retry_at is None or not first <= row.retry_at <= last:
                 what = f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
                 self.report(Rule.RETRIED_AFTER_BACKOFF, what)
 
@@ -238,19 +208,6 @@ class LaunchChecker:
                 launching.fallbacks[row.service] = wants
                 launching.called.discard(row.service)
 
-    def _check_launch_note(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
-        """Do the rows say which pools were asked and left out, and what EC2 answered?"""
-        for row in rows:
-            text = row.launch or ""
-            why, _, answer = text.partition("EC2")
-            is_right = bool(text) and all(word in answer for word in words)
-            if order.choice and not isinstance(order.answer, Denied):
-                is_right &= all(str(pool) in why for pool in order.choice.left_out)
-                is_right &= not any(str(pool) in why for step in order.choice.must for pool in step)
-            if not is_right:
-                what = f"{row} says {text!r}, EC2 said {order.answer}, of {order.choice}"
-                self.report(Rule.LAUNCH_RESULT_RECORDED, what)
-
     # Calls.
 
     def before_launch(self, invocation: Invocation, request: LaunchRequest) -> None:
@@ -264,11 +221,11 @@ class LaunchChecker:
         wanted = len(order.rows), order.intent.highest_id, {row.purchase_option for row in order.rows}
         if (request.count, request.highest_id, {option}) != wanted:
             self.report(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
-        if order.choice is None:
+        if order.ranks is None:
             now = at(self.scheduler.now + invocation.skew_s)
-            order.choice = self._choice(invocation, order, spec, now)
-        if why := _wrong_pools(request, order, order.choice):
-            what = f"{request.pools} are asked in step {order.step}, {why}: {order.choice}"
+            order.ranks = self._ranks(invocation, order, spec, now)
+        if why := _wrong_pools(request, order, order.ranks):
+            what = f"{request.pools} are asked in step {order.step}, {why}: {order.ranks}"
             self.report(Rule.POOL_ORDER, what)
         memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
@@ -301,36 +258,25 @@ class LaunchChecker:
     def after_start(self, invocation: Invocation, refusals: Collection[Refusal]) -> None:
         """EC2 has answered to starts of standbys."""
         self.cooldown_checker.after_start(invocation, refusals)
-        launching = self.by.setdefault(invocation, InvocationLaunches())
-        for refusal in refusals:
-            launching.refused_starts |= refusal.kind is RefusalKind.CAPACITY
 
     def before_extra_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """An extra tick is scheduled, beside the claimed one."""
-        launching = self.by.get(invocation)
-        if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
-            return
-        launching.called.add(service)
-        if True not in launching.fallbacks.get(service, ()) and not launching.refused_starts:
-            what = f"an extra tick of {service} is scheduled, and nothing was refused"
-            self.report(Rule.FALLBACKS_IN_SECONDS, what)
+        if invocation in self.by and 0 < delay_s <= limits.FALLBACK_S:
+            self.by[invocation].called.add(service)
 
     def after_invocation(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
         launching = self.by.pop(invocation, None)
         if launching is not None and is_undisturbed:
-            self._check_orders(launching)
+            for order in launching.orders.values():
+                if not order.is_closed:
+                    what = f"{order.intent} stays open, the answer was {order.answer}"
+                    self.report(Rule.LAUNCH_RESULT_RECORDED, what)
+            wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
+            if wanted - launching.called:
+                self.report(Rule.FALLBACKS_IN_SECONDS, f"no tick requests fallbacks of {wanted}")
             self.cooldown_checker.after_invocation(invocation)
         self.cooldown_checker.by.pop(invocation, None)
-
-    def _check_orders(self, launching: InvocationLaunches) -> None:
-        for order in launching.orders.values():
-            if not order.is_closed:
-                what = f"{order.intent} stays open, the answer was {order.answer}"
-                self.report(Rule.LAUNCH_RESULT_RECORDED, what)
-        wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
-        if wanted - launching.called:
-            self.report(Rule.FALLBACKS_IN_SECONDS, f"no tick requests fallbacks of {wanted}")
 
     def check_progress(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """No call fails any more: are refused launches retried?"""
@@ -361,77 +307,45 @@ class LaunchChecker:
     def _in_force(self, service: str) -> Sequence[ServiceSpec]:
         return in_force(self.documents, service, self.scheduler.now)
 
-    def _choice(self, invocation: Invocation, order: Order, spec: ServiceSpec, now: datetime) -> Choice:
-        """Sort the service's pools, by what the invocation was shown."""
+    def _ranks(
+        self, invocation: Invocation, order: Order, spec: ServiceSpec, now: datetime
+    ) -> Mapping[CapacityPool, int | None]:
+        """The pools that may be asked, and how good each is, by what the invocation was shown."""
         seen, row = self.cooldown_checker.of(invocation), order.rows[0]
         memory = seen.memory.get(spec.service, PoolMemory())
         is_spot = row.purchase_option is PurchaseOption.SPOT
-        # A loss is known by now; a refusal of the launch before may be, or not.
-        fresh = seen.fresh[spec.service]
-        known = _scopes(e for e in fresh if e.is_owed and not e.words)
         scores = memory.survey.scores if memory.survey and memory.survey.asked == spec.asked else {}
-        barred, available, low, cooling = (set[CapacityPool]() for _ in range(4))
-        pools = eligible(spec, memory)
-        for pool in pools:
+        ranks: dict[CapacityPool, int | None] = {}
+        for pool in eligible(spec, memory):
             offering = Offering(pool, row.purchase_option)
             if is_spot and (is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
-                barred.add(pool)
-            elif _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in known):
-                cooling.add(pool)
-            elif any(scope.covers(offering) for scope in _scopes(fresh)):
                 continue
-            elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
-                low.add(pool)
+            if any(e.scope.covers(offering) for e in seen.evidence):
+                ranks[pool] = None
+            elif _cools_until(memory, offering, now):
+                ranks[pool] = COOLING
             else:
-                available.add(pool)
-        # What moves serves where it is, and where there are fallbacks a return to Spot can wait: the last
-        # resort is for when they are refused, too.
-        can_wait = row.is_move or spec.on_demand_fallback
-        is_return = row.is_move or (can_wait and all(r.attempts % limits.LOW_SCORE_EVERY for r in order.rows))
-        is_refused = any(map(_is_refused_fallback, invocation.loaded.values())) and not row.is_move
-        may, must = [available], [available]
-        for worse, waits in ((low, is_return), (cooling, is_spot and can_wait)):
-            may.append(worse if is_refused or not waits else set())
-            must.append(worse if not waits else set())
-            barred |= worse - may[-1]
-        return Choice(tuple(pools), _frozen(may), _frozen(must), frozenset(barred))
-
-    def _first_cooldown_end(
-        self, invocation: Invocation, order: Order, service: str, now: datetime
-    ) -> tuple[datetime, datetime] | None:
-        """If no pool was asked because all cool: when the first cooldown ends, as an interval."""
-        if order.request is not None:
-            return None
-        seen = self.cooldown_checker.of(invocation)
-        memory, latest = seen.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
-        if order.choice is None:
-            return now, latest
-        offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.choice.eligible]
-        if any(scope.covers(o) for scope in _scopes(seen.fresh[service]) for o in offerings):
-            return now, latest  # a cooldown of just now isn't in `memory` yet
-        ends = [end for o in offerings if (end := _cools_until(memory, o, now))]
-        if len(ends) < len(offerings):
-            return None
-        available = min(*ends, latest)
-        return available, available
+                ranks[pool] = LOW if is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE else GOOD
+        return ranks
 
 
-def _wrong_pools(request: LaunchRequest, order: Order, choice: Choice) -> str:
+def _wrong_pools(request: LaunchRequest, order: Order, ranks: Mapping[CapacityPool, int | None]) -> str:
     """What is wrong with the pools that a launch asks at this step; empty: nothing."""
     asked = frozenset(request.pools)
     if len(asked) < len(request.pools) or asked & order.asked:
         return "one of them twice"
-    if not asked <= set(choice.eligible) - choice.left_out:
+    if not asked <= ranks.keys():
         return "one of which mustn't be"
-    of_step = [number for number, pools in enumerate(choice.steps) if pools & asked]
+    of_step = {rank for pool in asked if (rank := ranks[pool]) is not None}
     if len(of_step) > 1:
         return "good ones and others at once"
-    for number in of_step:
-        if order.step < sum(map(bool, choice.must[:number])):
+    for rank in of_step:
+        if rank > GOOD and not order.step and GOOD in ranks.values():
             return "before better ones"
         # A standby goes to where the fewest of the others are.
-        if asked != _fitting(asked | choice.steps[number], request.spec, len(order.rows)):
-            return "" if order.rows[0].stands_by else "and not all of them at once"
+        together = asked.union(pool for pool, other in ranks.items() if other == rank)
+        if asked != _fitting(together, request.spec, len(order.rows)) and not order.rows[0].stands_by:
+            return "and not all of them at once"
     return ""
 
 
@@ -468,14 +382,6 @@ def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datet
     """When the offering's cooldown ends; None if it doesn't cool."""
     ends = [c.until for c in memory.cooldowns if c.until > now and c.scope.covers(offering)]
     return max(ends, default=None)
-
-
-def _frozen(steps: Iterable[set[CapacityPool]]) -> tuple[frozenset[CapacityPool], ...]:
-    return tuple(frozenset(pools) for pools in steps)
-
-
-def _scopes(evidence: Iterable[Evidence]) -> set[Scope]:
-    return {e.scope for e in evidence}
 
 
 def _is_refused_fallback(row: Replica) -> bool:

@@ -170,9 +170,6 @@ STANDBY_FAILURE_S = 600.0, 86_400.0
 ROLLOUT_FAILURES = 2
 """So many failures in a row stop a roll-out."""
 
-ROLLOUT_REFUSED_S = 1800.0
-"""Where all change at once, EC2 may refuse one of the new ones for so long."""
-
 CRASH_LOOP = 5
 """So many failures in a row stop launches until a deployment, if the last replica was launched after the
 failure before."""

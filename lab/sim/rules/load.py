@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING
 
 from lab.sim.faults import Call
-from lab.sim.gate import Invocation, first
+from lab.sim.gate import Invocation
+from lab.sim.load import SimLoads
 from lab.sim.rules import Rule
 from lab.sim.rules.desired import begun
+from lab.sim.rules.history import History
 from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
 from spotrelay.plane.core.scaling import Load, Scaling
 from spotrelay.plane.core.spec import ServiceSpec
-
-if TYPE_CHECKING:
-    from lab.sim.load import SimLoads
-    from lab.sim.rules.checker import Checker
 
 SLACK_S = 2.0
 """By how much functions' clocks may make a delay seem shorter: each is off by a second at most."""
@@ -33,7 +30,7 @@ def asked_for(scaling: Scaling, rate: float) -> int:
 class LoadChecker:
     """Checks every tick of a service whose number follows the load."""
 
-    checker: Checker
+    history: History
     loads: SimLoads
     seen: dict[str, list[tuple[float, int | None]]] = field(default_factory=dict)
     """By service: when it was measured, and what was asked for; None if nobody could tell."""
@@ -60,10 +57,9 @@ class LoadChecker:
         before = rows.requests.get(Source.LOAD)
         was = begun(spec, rows) if before is None else before.replicas
         was = min(max(was, scaling.min_replicas), scaling.max_replicas)
-        noted = first(reversed(invocation.calls), Call.NOTE_REQUEST)
         about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
         became = about.replicas if isinstance(about, ScaleRequest) else was
-        damaged_at = self.checker.damaged.get(spec.service, 0.0)
+        damaged_at = self.history.damaged.get(spec.service, 0.0)
         self.kept_since[spec.service] = max(self.kept_since.get(spec.service, 0.0), damaged_at)
         # With the highest ID the number got lost, too: rows don't tell what it began with.
         if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
@@ -71,9 +67,6 @@ class LoadChecker:
         if invocation.disturbances:  # perhaps it was killed before it could write anything
             earlier = self.kept_since.get(spec.service, 0.0)
             self.kept_since[spec.service] = max(earlier, asked.at + SLACK_S)
-        is_whole = not invocation.disturbances and not isinstance(noted, Exception)
-        if is_whole and not self.checker.is_damaged(spec.service, 0.0):
-            self._check_waiting(spec.service, scaling, seen, became, before)
 
     def _check_change(
         self,
@@ -86,12 +79,12 @@ class LoadChecker:
     ) -> None:
         if not scaling.min_replicas <= became <= scaling.max_replicas:
             bounds = f"{scaling.min_replicas} to {scaling.max_replicas}"
-            self.checker.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
+            self.history.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
         now, number = seen[-1]
         if became != was and (number is None or became != number):
             what = f"{service}: from {was} to {became}, and {number} were asked for"
-            self.checker.report(Rule.UNKNOWN_LOAD_HOLDS, what)
-        if became == was or self.checker.is_damaged(service, began_at) or (was == 0 and became > 0):
+            self.history.report(Rule.UNKNOWN_LOAD_HOLDS, what)
+        if became == was or self.history.is_damaged(service, began_at) or (was == 0 and became > 0):
             return
         is_up = became > was
         delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
@@ -102,37 +95,8 @@ class LoadChecker:
             is_same = is_up if one is None else one > was if is_up else one < was
             if not is_same:
                 what = f"{service}: from {was} to {became}, {one} at {at:.1f} s"
-                self.checker.report(Rule.SCALED_AFTER_DELAY, what)
+                self.history.report(Rule.SCALED_AFTER_DELAY, what)
                 return
             if now - at >= delay_s - SLACK_S:
                 return
-        self.checker.report(Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became} at once")
-
-    def _check_waiting(
-        self,
-        service: str,
-        scaling: Scaling,
-        seen: list[tuple[float, int | None]],
-        became: int,
-        before: ScaleRequest | None,
-    ) -> None:
-        """Nothing has gone wrong: is it scaled as soon as it may be?"""
-        now, number = seen[-1]
-        if number is None or number == became or before is None:
-            return
-        is_up = number > became
-        since = before.rising_since if is_up else before.falling_since
-        delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
-        began = now
-        for at, one in reversed(seen):
-            if one is None or one == became or (one > became) is not is_up:
-                break
-            if at < self.kept_since.get(service, 0.0):
-                break
-            began = at
-        if self.checker.was_removed(service, began, now):
-            return  # what was deployed since knows nothing of it
-        if since is not None and now - began > delay_s + SLACK_S + 1:
-            # A later number on record may have been replaced by a write that took effect late.
-            what = f"{service}: {number} are asked for since {began:.1f} s, not {became}"
-            self.checker.report(Rule.SCALED_AFTER_DELAY, what)
+        self.history.report(Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became} at once")

@@ -17,11 +17,11 @@ from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, Invocation, first, time_of
 from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import Checker
+from lab.sim.rules.history import History
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.metrics import MetricChecker
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending
-from lab.sim.rules.standbys import got_instance_of_another, was_refused
+from lab.sim.rules.standby_rows import got_instance_of_another, was_refused
 from lab.sim.rules.word import OF_DOCUMENT, let_go
 from spotrelay.plane.core.ports import Conflict, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.plane.core.replica import Replica, ReplicaState
@@ -82,7 +82,7 @@ SCHEDULE_SOURCE = "aws.events"
 class MessageChecker:
     """Checks each invocation at its end, unless it was killed."""
 
-    checker: Checker
+    history: History
     metric_checker: MetricChecker
     fates: dict[str, Fate] = field(default_factory=dict)
     """By body: what must happen to an unusual message."""
@@ -158,7 +158,7 @@ class MessageChecker:
         for id_ in ids:
             if (id_ in again) != must:
                 what = f"{id_}: {'deleted' if must else 'redelivered'}"
-                self.checker.report(Rule.REDELIVERED_ON_FAILURE, what)
+                self.history.report(Rule.REDELIVERED_ON_FAILURE, what)
 
     def _check_redelivery(
         self, invocation: Invocation, events: Mapping[str, SimSignal], again: Collection[str]
@@ -268,7 +268,7 @@ class MessageChecker:
             if Call.DEREGISTER not in calls:
                 self._report_step(invocation, f"{row} is {row.state}, and isn't deregistered")
             elif calls[0] is Call.LAUNCH:
-                self.checker.report(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} is deregistered after a launch")
+                self.history.report(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} is deregistered after a launch")
         has_failed = row.state is ReplicaState.FAILED and row.slots == 1  # of several the last one ends it
         if has_failed and not _any_about(after, Call.TERMINATE, instance_id):
             self._report_step(invocation, f"{row} has failed, and isn't terminated")
@@ -392,7 +392,7 @@ class MessageChecker:
         self._report(invocation, Rule.STEPS_INDEPENDENT, what)
 
     def _report(self, invocation: Invocation, rule: Rule, what: str) -> None:
-        self.checker.report(rule, f"{invocation.name}: {what}")
+        self.history.report(rule, f"{invocation.name}: {what}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,12 @@ from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import has_stopped_short, is_looping
-from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
+from lab.sim.rules.history import History
 from lab.sim.rules.pools import eligible
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending, last
-from lab.sim.rules.standbys import got_instance_of_another
-from lab.sim.rules.word import OF_DOCUMENT, let_go
-from lab.world.instances import ENDING_STATES
-from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind, TargetState
+from lab.sim.rules.standby_rows import got_instance_of_another
+from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.plane.core.ports import (
@@ -121,7 +119,7 @@ class MetricBounds:
 class MetricChecker:
     """Compares metrics with what happened."""
 
-    checker: Checker
+    history: History
     cloud: SimCloud
 
     def check(
@@ -194,36 +192,31 @@ class MetricChecker:
         got = first(records, Call.GET)
         is_missing = got is None and has(records, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
-        if is_missing and rows.removal.told_at is None and OF_DOCUMENT not in let_go(invocation):
-            bounds.add(Metric.HELD_BACK, None)
         spec = got if isinstance(got, ServiceSpec) else rows.document
         if isinstance(got, ServiceSpec) and rows.document:
             is_moved = got.target_group_arn != rows.document.target_group_arn
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
-                bounds.add(Metric.HELD_BACK, None)
                 spec = rows.document
         spec = rolled_back(spec, rows)
         if has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
-            late = self._late_leaves(spec, rows, self.checker.scheduler.now)
+            late = self._late_leaves(spec, rows, self.history.scheduler.now)
             bounds.add(Metric.ACTION_REQUIRED, None, 0, late)
             is_told = any(r.is_crashing and r.state.is_active for r in rows.replicas.values())
             if is_told or is_looping(rows.backoff, spec.version):
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
             if has_stopped_short(spec, rows):
                 bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)
-        if has(records, Call.OBSERVE) or has(records, Call.LOOK_UP):
-            held = self._held_back(invocation, rows, is_removed=is_removed)
-            # A forgotten service has no instances, whatever tags say.
-            is_certain = is_whole and not has(records, Call.FORGET)
-            bounds.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
+        # What no override lets go on is held back beside these, and said in the log alone.
+        held = len(invocation.held_back) if is_whole and not has(records, Call.FORGET) else 0
+        bounds.add(Metric.HELD_BACK, None, held, len(records) + len(invocation.observed))
 
     def _add_service(
         self, invocation: Invocation, spec: ServiceSpec, rows: Rows, bounds: MetricBounds, *, is_whole: bool
     ) -> None:
         # If a request ends meanwhile, it may have been counted by either number.
-        times = (invocation.began_at - CLOCKS_S, self.checker.scheduler.now + CLOCKS_S)
+        times = (invocation.began_at - CLOCKS_S, self.history.scheduler.now + CLOCKS_S)
         numbers = {in_effect(spec, gone_by(invocation, rows), time).replicas for time in times}
         ready = sum(r.serves for r in rows.replicas.values())
         standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
@@ -365,103 +358,42 @@ class MetricChecker:
         if len(waits) != len(wanted) or any(abs(a - b) > 1 for a, b in zip(waits, wanted, strict=True)):
             self._report(invocation, f"replacements came after {waits} ms, not {wanted}")
 
-    def _held_back(self, invocation: Invocation, rows: Rows, *, is_removed: bool) -> tuple[int, int]:
-        """How many observations must be held back, and how many may be."""
-        records = invocation.calls
-        health = last(records, Call.HEALTH)
-        health = health if isinstance(health, dict) else {}
-        shown = {i.id for i in invocation.observed}
-        now = records[0].at
-        owned = {r.instance_id for r in rows.replicas.values()}
-        strangers = [i for i in invocation.observed if i.id not in owned and i.state not in ENDING_STATES]
-        warned = last(records, Call.WARNED)
-        marked = {id_ for id_, at in warned.items() if at} if isinstance(warned, dict) else set()
-        certain = [
-            i
-            for i in strangers
-            if i.id not in marked
-            and self.cloud.instances[i.id].is_foreign
-            and self.cloud.instances[i.id].warned_at > records[-1].at
-            and now - time_of(i.launched_at) > limits.ORPHAN_AFTER_S + 2 * MAX_SKEW_S
-        ]
-        there = (r for r in rows.replicas.values() if r.instance_id)
-        unseen = [r for r in there if r.state is not ReplicaState.STANDBY and r.instance_id not in shown]
-        # What was created while the rows were read nobody knows yet: its instances are strangers, too.
-        known = {r.instance_id for r in rows.replicas.values() if r.id <= rows.highest_id}
-        strangers = [i for i in invocation.observed if i.id not in known and i.state not in ENDING_STATES]
-        if is_removed:
-            return len(certain), len(strangers)
-        written = (row for commit in invocation.commits for row in commit.changes.update)
-        came_back = {row.id for row in written if row.comes_back}
-        answering = [
-            r
-            for r in unseen
-            if r.id not in came_back
-            and health.get(r.instance_id or "") is TargetState.HEALTHY
-            and (r.warned_at is None or now < time_of(r.warned_at) + limits.WARNING_S - 2 * MAX_SKEW_S)
-            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
-        ]
-        # Of an override's tick `overrides` says what it must hold back.
-        least = 0 if invocation.override else len(answering)
-        return len(certain) + least, len(strangers) + len(unseen)
-
     def _check_durations(
         self, invocation: Invocation, warnings: Sequence[SimSignal], located: dict[str, tuple[str, int]]
     ) -> None:
         """Check the time from each warning to the deregistration, and to the launch of a replacement."""
         out: dict[str, float] = {}
         launched: dict[str, float] = {}
-        is_certain = True
         launched_ids: set[str] = set()
         for record in invocation.calls:
-            if (
-                record.call is Call.DEREGISTER
-                and not record.is_error
-                and isinstance(record.about, Collection)
-            ):
-                for instance_id in record.about:
-                    out.setdefault(instance_id, record.at)
             if isinstance(record.answer, LaunchResult):
                 launched_ids |= {i.id for i in record.answer.instances}
-            if isinstance(changes := record.about, Changes) and launched_ids:
-                is_certain = is_certain and not record.is_error
-                if not record.is_error and any(
-                    host(r.instance_id or "") in launched_ids for r in changes.update
-                ):
-                    launched.setdefault(changes.service, record.at)
-        service_of = {e.instance_id: located[e.instance_id][0] for e in warnings}
-        happened = {e.instance_id: launched.get(service_of[e.instance_id]) for e in warnings}
-        self._check_duration(invocation, Metric.WARNING_TO_DEREGISTERED_MS, warnings, out, is_certain=True)
-        launches = {i: at for i, at in happened.items() if at is not None}
-        self._check_duration(
-            invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, launches, is_certain=is_certain
-        )
-        for counted in invocation.metrics:
-            if counted.metric in DURATIONS and counted.service not in service_of.values():
-                self._report(invocation, f"{counted.metric} of {counted.service}, which had no warning")
-
-    def _check_duration(
-        self,
-        invocation: Invocation,
-        metric: Metric,
-        warnings: Sequence[SimSignal],
-        happened: dict[str, float],
-        *,
-        is_certain: bool,
-    ) -> None:
-        values = [c for c in invocation.metrics if c.metric is metric]
-        due = [e for e in warnings if e.instance_id in happened]
-        for counted in values:
-            if not any(_is_true(counted, event, happened[event.instance_id]) for event in due):
-                self._report(invocation, f"{metric} is {counted.value:g}")
-        for event in due if is_certain else ():
-            if not any(_is_true(c, event, happened[event.instance_id]) for c in values):
-                self._report(invocation, f"no {metric} of {event.instance_id}")
-        if is_certain and len(values) < len(due):
-            self._report(invocation, f"{len(values)} {metric} of {len(due)} warnings")
+            if record.is_error:
+                continue
+            if record.call is Call.DEREGISTER and isinstance(record.about, Collection):
+                out = dict.fromkeys(record.about, record.at) | out
+            elif isinstance(changes := record.about, Changes) and any(
+                host(r.instance_id or "") in launched_ids for r in changes.update
+            ):
+                launched.setdefault(changes.service, record.at)
+        is_lost = bool(launched_ids) and any(c.call is Call.COMMIT and c.is_error for c in invocation.calls)
+        launches = {e.instance_id: launched.get(located[e.instance_id][0]) for e in warnings}
+        for metric, happened, is_certain in (
+            (Metric.WARNING_TO_DEREGISTERED_MS, out, True),
+            (Metric.WARNING_TO_LAUNCHED_MS, launches, not is_lost),
+        ):
+            values = [c for c in invocation.metrics if c.metric is metric]
+            due = [(e, at) for e in warnings if (at := happened.get(e.instance_id)) is not None]
+            is_right = all(any(_is_true(c, *one) for one in due) for c in values)
+            is_right &= not is_certain or (
+                len(values) >= len(due) and all(any(_is_true(c, *one) for c in values) for one in due)
+            )
+            if not is_right:
+                what = f"{metric} is {[c.value for c in values]} of {[e.instance_id for e, _ in due]}"
+                self._report(invocation, what)
 
     def _report(self, invocation: Invocation, what: str) -> None:
-        self.checker.report(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
+        self.history.report(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
 
 
 def _to_mend(rows: Rows, memory: PoolMemory, time: float) -> int:

@@ -93,7 +93,7 @@ def launched_by(view: InvocationView) -> tuple[float, float]:
     """The times between which lies the one by which an instance was launched that EC2 should show."""
     return (
         view.invocation.began_at - SKEW_S - limits.UNSEEN_S,
-        view.checker.scheduler.now + SKEW_S - limits.UNSEEN_S,
+        view.history.scheduler.now + SKEW_S - limits.UNSEEN_S,
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, Invocation, time_of
 from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.history import History
+from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
 from lab.sim.rules.pools import eligible, is_too_dear
 from lab.world.instances import NEVER
@@ -19,14 +20,8 @@ from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes
 from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 
-if TYPE_CHECKING:
-    from lab.sim.rules.checker import Checker
-    from lab.sim.rules.invocation_view import InvocationView
-
 CLEARLY = 1.02
 """A move must come if it would pay at a price that is higher by this: rounding decides nothing."""
-
-GIVEN_UP_REASONS = ("no cheaper Spot was to be had", "no Spot was to be had in a zone that scores better")
 
 MOVED_REASON = re.compile(r"costs |\S+ scores \d+ for Spot")
 """How the reason of one that has moved begins."""
@@ -51,7 +46,7 @@ class _Try:
 class MoveChecker:
     """Checks moves at every commit."""
 
-    checker: Checker
+    history: History
     tries: dict[str, _Try] = field(default_factory=dict)
     surveys: dict[str, list[Survey]] = field(default_factory=dict)
     """By service: all that EC2 ever answered, in order. What is kept of them is the code's business."""
@@ -64,10 +59,10 @@ class MoveChecker:
         for row in requested:
             self._check_request(invocation, row, before, last)
         if requested:
-            last = self.tries[changes.service] = _Try(self.checker.scheduler.now)
+            last = self.tries[changes.service] = _Try(self.history.scheduler.now)
             last.heirs = {id_ for row in requested for id_ in (row.id, row.replaces or 0)}
         last.heirs |= {row.id for row in changes.create if row.replaces in last.heirs}
-        if changes.service in self.checker.damaged:
+        if changes.service in self.history.damaged:
             return
         moving = [r for r in after.values() if r.state.is_active and is_extra(r, after)]
         if requested and len(moving) > 1:
@@ -81,9 +76,9 @@ class MoveChecker:
     ) -> None:
         """A replica is to move: may it, was none moved just now, and does it pay?"""
         old = before.get(row.replaces or 0)
-        if old is None or row.service in self.checker.damaged:
+        if old is None or row.service in self.history.damaged:
             return
-        now = self.checker.scheduler.now
+        now = self.history.scheduler.now
         if now < last.at + limits.MOVE_AFTER_S - SKEW_S and last.heirs & before.keys():
             self._report(Rule.MOVES_SINGLY, f"{old} is to move, and the last try was at {last.at:.1f} s")
         is_spot = old.purchase_option is PurchaseOption.SPOT and not (old.is_standby or old.is_fallback)
@@ -91,7 +86,7 @@ class MoveChecker:
         if not (is_spot and is_ready) or now < time_of(old.since) + limits.MOVE_AFTER_S - SKEW_S:
             self._report(Rule.MOVES_ONLY_SPOT, f"{old}, {old.state}, is to move")
         survey = _memory(invocation).survey
-        specs = self.checker.in_force(invocation, row.service)
+        specs = self.history.in_force(invocation, row.service)
         if row.min_score is not None:
             if not any(self._is_better(spec, survey, old, row.min_score) for spec in specs):
                 what = f"{old} is to move to a score of {row.min_score}: {survey}"
@@ -101,7 +96,7 @@ class MoveChecker:
 
     def _pays(self, spec: ServiceSpec, survey: Survey | None, old: Replica, most: float) -> bool:
         """Whether a move saves the share, and within the hour what it costs to run two of them."""
-        now = self.checker.scheduler.now
+        now = self.history.scheduler.now
         if (
             spec.rebalance_cost is None
             or survey is None
@@ -124,7 +119,7 @@ class MoveChecker:
         """Whether another zone scored so much better than the replica's, in each survey of the time."""
         if not spec.move_on_score or survey is None or old.offering is None:
             return False
-        now, seen_at = self.checker.scheduler.now, time_of(survey.at)
+        now, seen_at = self.history.scheduler.now, time_of(survey.at)
         if now > seen_at + limits.SURVEY_OLD_S + SKEW_S + limits.TIMEOUT_S:
             return False
         readings: list[Survey] = []
@@ -183,7 +178,7 @@ class MoveChecker:
             self._report(Rule.MOVES_END, f"{row} is launched again, and {row.replaces} stays")
 
     def _report(self, rule: Rule, what: str) -> None:
-        self.checker.report(rule, what)
+        self.history.report(rule, what)
 
 
 def _memory(invocation: Invocation) -> PoolMemory:
@@ -229,9 +224,9 @@ def _unrest(view: InvocationView, spec: ServiceSpec, changes: Changes, moving: s
     return f"{written} and {others} change, too" if written or others else ""
 
 
-def check_after_tick(view: InvocationView, spec: ServiceSpec) -> Findings:
+def check_after_tick(view: InvocationView, spec: ServiceSpec, checker: MoveChecker) -> Findings:
     """After an undisturbed tick: does no move wait, and was one requested that pays?"""
-    yield from _check_due(view, spec)
+    yield from _check_due(view, spec, checker)
     for row in view.unchanged_rows():
         is_waiting = row.state is ReplicaState.REQUESTED and row.launch_id not in view.rows.intents
         is_left = is_waiting and is_extra(row, view.rows.replicas) and is_extra(row, view.now.replicas)
@@ -239,11 +234,11 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> Findings:
             yield Rule.MOVES_END, f"{row} waits, and {row.replaces} stays"
 
 
-def _check_due(view: InvocationView, spec: ServiceSpec) -> Findings:
+def _check_due(view: InvocationView, spec: ServiceSpec, checker: MoveChecker) -> Findings:
     """All is well, and one would certainly be better off elsewhere: does it move?"""
-    invocation, checker = view.invocation, view.checker.move_checker
+    invocation = view.invocation
     may_move = spec.move_on_score or spec.rebalance_cost is not None
-    if not (may_move and spec.surge > 0) or invocation.commits or view.service in view.checker.damaged:
+    if not (may_move and spec.surge > 0) or invocation.commits or view.service in view.history.damaged:
         return
     memory, last = _memory(invocation), checker.tries.get(view.service, _Try()).at
     tried = any(r.move_tried_at for r in view.rows.replicas.values())
@@ -263,12 +258,3 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> Findings:
         is_spot = is_spot and row.purchase_option is PurchaseOption.SPOT and not row.stands_by
         if is_spot and view.is_over(row.since, limits.MOVE_AFTER_S) and checker.is_due(spec, memory, row):
             yield Rule.MOVES_DUE, f"{row} in {row.offering} stays: {memory.survey}"
-
-
-def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:
-    """Whether the reason is one of moves, and true."""
-    if reason in GIVEN_UP_REASONS:
-        return old.state is ReplicaState.REQUESTED and is_extra(old, before)
-    successor = before.get(row.replaced_by or 0)
-    is_moved = successor is not None and successor.is_move
-    return bool(MOVED_REASON.match(reason)) and old.state is ReplicaState.READY and is_moved

@@ -25,7 +25,7 @@ def check(view: InvocationView, memory: MemoryStore) -> Findings:
     """Check what an undisturbed tick told, and that it told when the service ceased to be whole."""
     rows, before = view.rows, view.rows.told
     # Of a row that a table lost, nobody knows when its replica left.
-    if view.spec is None or not before.revision or view.service in view.checker.damaged:
+    if view.spec is None or not before.revision or view.service in view.history.damaged:
         return
     told = list(_told(view.invocation, before.unsent))
     known = _known(rows, memory, view.service) if told else {}
@@ -92,7 +92,7 @@ def _check_gap(
 
 def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replica], needed: int) -> Findings:
     """When it ceased to be whole, or was again, by all rows."""
-    came_back = {id_ for service, id_ in view.checker.came_back if service == view.service}
+    came_back = {id_ for service, id_ in view.history.came_back if service == view.service}
     if came_back & known.keys() or any(r.unhealthy_since for r in known.values()):
         return  # no row says when it has served before, or answered its checks again
     is_end, since = notice.kind is NoticeKind.FLEET_WHOLE, view.rows.told.gap_since
@@ -102,7 +102,7 @@ def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replic
     if not turns or (since is not None and earliest < time_of(since) + SKEW_S):
         # Fewer are needed since, or one answers its checks again: the tick is the first to see it. By its
         # clock that may have been before the gap began.
-        latest = view.checker.scheduler.now
+        latest = view.history.scheduler.now
     told_at = time_of(notice.at)
     if not earliest - SKEW_S <= told_at <= latest + SKEW_S:
         yield Rule.NEWS_TRUE, f"{notice.id} at {told_at:.3f}, not {earliest:.3f}: {turns}"

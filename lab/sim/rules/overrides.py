@@ -45,7 +45,7 @@ def _check_record(view: InvocationView) -> Findings:
         yield Rule.HELD_ON_RECORD, f"{on_record} is on record, {invocation.held_back} is held back"
     if before in notes:
         yield Rule.HELD_ON_RECORD, f"{before} is written again"
-    earliest, latest = invocation.began_at - SKEW_S, view.checker.scheduler.now + SKEW_S
+    earliest, latest = invocation.began_at - SKEW_S, view.history.scheduler.now + SKEW_S
     for one in set(after.back) - set(before.back):
         is_known = any(replace(one, since=other.since) == other for other in before.back)
         if is_known or not earliest <= time_of(one.since) <= latest:

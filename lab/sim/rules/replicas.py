@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import takewhile
 
-from lab.sim.faults import Call
-from lab.sim.gate import Commit, first, time_of
+from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Findings, Rule, limits, moves, versions
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
 from lab.sim.rules.rows import NEEDLESS
-from lab.sim.rules.standbys import is_late
 from spotrelay.operator.adoption import NO_VERSION
 from spotrelay.plane.core.instances import TargetState
-from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
-
-_BY_DISTANCE = (
-    ReplicaState.REQUESTED,
-    ReplicaState.PROVISIONING,
-    ReplicaState.STARTING,
-    ReplicaState.READY,
-)
 
 
 def check(view: InvocationView) -> Findings:
@@ -39,7 +29,6 @@ def check(view: InvocationView) -> Findings:
     yield from _check_loss_replacement(view, spec)
     yield from _check_purchase_options(view, spec)
     yield from _check_proactive_replacement(view, spec)
-    yield from _check_fallback_requests(view)
     for commit in view.invocation.commits:
         yield from moves.check(view, spec, commit)
         if commit.changes.open_intent and commit.changes.window:
@@ -79,28 +68,29 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
     ]
     if not gone or any(old.comes_back and row.stays for old, row in view.written):
         return  # one that came back is one of them from now on
-    left, base = regular(view.now), _base(spec)
+    left = regular(view.now)
     if len(left) + _failed(view) < spec.replicas:
         what = f"{len(left)} of {spec.replicas} are left after removing {[r.id for r in gone]}"
         yield Rule.SCALE_IN_ORDER, what
-    there = {row.id for row in regular(view.rows)}
+    # What is being launched at this moment can't go, however many there are; what is written anyway has its
+    # own reason, and what was being replaced counts only from now on.
     written = {old.id for old, _ in view.written}
-    # What a replacement that goes was to replace counts again.
-    on_demand = of(left, PurchaseOption.ON_DEMAND)
-    # What is being launched at this moment can't go, however many there are.
-    settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
-    is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base
-    for one in settled:
-        known = loaded[one.id]
-        if one.id in written or _may_serve(view, known):
-            continue
-        for row in gone:
-            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=is_beyond):
+    may_go = [
+        loaded[r.id]
+        for r in regular(view.rows)
+        if r.id in {one.id for one in left} - written and r.launch_id not in view.rows.intents
+    ]
+    for known in may_go:
+        for row in gone if not _may_serve(view, known) else ():
+            is_needless = _is_serving(view, row) and not _is_serving(view, known)
+            is_alike = _looks(view, row) == _looks(view, known)
+            is_older = is_alike and _bought(row) == _bought(known) and row.id < known.id
+            # What a replacement that goes was to replace counts again.
+            is_base = is_alike and of([row], PurchaseOption.ON_DEMAND) > of([known], PurchaseOption.ON_DEMAND)
+            is_base &= of(left, PurchaseOption.ON_DEMAND) < _base(spec)
+            if is_needless or is_older or is_base:
                 what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
                 yield Rule.SCALE_IN_ORDER, what
-
-
-_MAY_ANSWER = (TargetState.HEALTHY, TargetState.UNAVAILABLE)
 
 
 def _is_serving(view: InvocationView, row: Replica) -> bool:
@@ -108,46 +98,15 @@ def _is_serving(view: InvocationView, row: Replica) -> bool:
     return row.serves or (row.id in view.now.replicas and view.now.replicas[row.id].serves)
 
 
-def _goes_before(
-    view: InvocationView, row: Replica, other: Replica, *, is_base: bool, is_beyond: bool
-) -> bool:
-    """Whether the first is removed before the second.
-
-    `is_base`: fewer on-demand ones are left than belong to the base; `is_beyond`: more.
-    """
-    row_rank, other_rank = (
-        (
-            _BY_DISTANCE.index(r.state),
-            _is_serving(view, r),
-            view.target(r) in _MAY_ANSWER,
-            view.instance_of(r) is not None,
-        )
-        for r in (row, other)
-    )
-    if row_rank != other_rank:
-        return row_rank < other_rank
-    if row.purchase_option is not other.purchase_option:
-        return not is_beyond if row.purchase_option is PurchaseOption.SPOT else not is_base
-    prices = _prices(view)
-    price, others = ((prices.get(r.offering, 0.0) / r.slots if r.offering else 0.0) for r in (row, other))
-    return price > others if price != others else row.id > other.id
+def _bought(row: Replica) -> tuple[object, ...]:
+    """How it is bought, and where; None: it has no instance yet."""
+    return row.purchase_option, row.offering
 
 
-def _prices(view: InvocationView) -> Mapping[Offering, float]:
-    """What the tick knew of prices when it decided."""
-    decided = takewhile(lambda record: record.call is not Call.RELEASE, view.invocation.calls)
-    known = first(decided, Call.RECALL)
-    survey = known.survey if isinstance(known, PoolMemory) else None
-    if survey is None:
-        return {}
-    spot = {Offering(pool, PurchaseOption.SPOT): usd for pool, usd in survey.spot_prices.items()}
-    usual = {
-        Offering(pool, PurchaseOption.ON_DEMAND): usd
-        for pool in survey.pools
-        for type_, usd in survey.on_demand_prices.items()
-        if type_ == pool.instance_type
-    }
-    return spot | usual
+def _looks(view: InvocationView, row: Replica) -> tuple[object, ...]:
+    """What a tick sees of a replica that may tell it from another one."""
+    seen = view.target(row), view.instance_of(row) is None, _is_serving(view, row)
+    return row.state, row.slots, *seen
 
 
 def _check_fallback_removal(view: InvocationView) -> Findings:
@@ -248,7 +207,6 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec) -> Findings
         yield from versions.check_noted(row, view.now.replicas.get(row.replaces or 0, replaced))
         yield from _check_version(view, spec, row)
     for row in view.created:
-        yield from _check_orphan_purchase(view, row, base)
         if (row.is_fallback or row.is_standby) and row.purchase_option is not PurchaseOption.ON_DEMAND:
             what = f"{row} is a fallback or a standby, and is to be {row.purchase_option}"
             yield Rule.PURCHASE_OPTION_CORRECT, what
@@ -277,22 +235,6 @@ def _check_version(view: InvocationView, spec: ServiceSpec, row: Replica) -> Fin
     if not is_right:
         what = f"{row} is of version {row.version}, deployed is {spec.version}, {served} served"
         yield Rule.VERSION_CORRECT, what
-
-
-def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Findings:
-    """An on-demand orphan gets a row: does it count to the base first, and as a fallback then?"""
-    is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
-    if not is_in or row.purchase_option is PurchaseOption.SPOT:
-        return
-    there = of(regular(view.now), PurchaseOption.ON_DEMAND)
-    before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
-    # What it finds failed in the same tick still counts: the next one requests what is missing then.
-    ended = (row for _, row in view.written if row.state.is_ended and not row.is_fallback)
-    counted = max(there + of(ended, PurchaseOption.ON_DEMAND), before)
-    if (row.is_fallback and counted < base) or (not row.is_fallback and there > max(base, before)):
-        kind = "a fallback" if row.is_fallback else "a regular one"
-        what = f"{row} gets a row as {kind}, {there} are on-demand for a base of {base}"
-        yield Rule.PURCHASE_OPTION_CORRECT, what
 
 
 def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:
@@ -330,37 +272,6 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec) -> Fin
             is_due = is_due or (silent_from is not None and now >= silent_from)
         if not (is_due or may_roll_out(view, spec, old)):
             yield Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
-    waiting = [
-        r
-        for r in regular(view.now)
-        if r.state is ReplicaState.READY
-        and r.unhealthy_since
-        and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
-        and not r.superseded_in(view.rows)  # by one that it found to have failed
-    ]
-    is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
-    gave_way = any(old.serves and _gives_way(after[old.id], view.now) for old in moved)
-    if waiting and is_one_by_one and gave_way:
-        what = f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first"
-        yield Rule.REPLACED_BEFORE_DRAINED, what
-
-
-def _check_fallback_requests(view: InvocationView) -> Findings:
-    """Fallbacks are requested: is there somebody to stand in for?"""
-    created = [r for r in view.created if r.is_fallback and r.state is ReplicaState.REQUESTED]
-    failed = [backoff.version for backoff in backoffs(view) if backoff.failures]
-    if not created or any(version >= row.version for row in created for version in failed):
-        return  # after failures each that isn't there may have one
-    now = view.decided_at + SKEW_S  # one that is about to be late may be so by another clock
-    fallbacks = sum(
-        r.is_fallback and r.is_counted and not (is_late(r, now) or limits.is_given_up(r, now))
-        for r in view.now.replicas.values()
-    )
-    # One that this very tick found adopted starts alone, perhaps.
-    needed = max(sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, view.now))
-    if fallbacks > needed + _failed(view):
-        what = f"{fallbacks} fallbacks, {needed} are needed: {[r.id for r in created]} are too many"
-        yield Rule.FALLBACKS_MATCH_NEED, what
 
 
 def _may_need_fallback(row: Replica, rows: Rows) -> bool:
@@ -380,21 +291,12 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
     now, loaded = commit.at + SKEW_S, view.rows.replicas
-    fallbacks = [
-        r for r in loaded.values() if r.is_fallback and r.state is ReplicaState.REQUESTED and r.attempts
-    ]
-    is_due = any(r.retry_at is None or time_of(r.retry_at) <= now for r in fallbacks)
     # With the version that is launched: it may have been requested under an earlier one.
     again = [
         replace(loaded[r.id], version=r.version)
         for r in commit.changes.update
         if r.id in launched and r.id in loaded
     ]
-    for row in again:
-        if row.launch_id in view.rows.intents:
-            yield Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its intent is still open"
-        if row.retry_at and time_of(row.retry_at) > now and not (is_due and row.attempts):
-            yield Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and is due at {row.retry_at}"
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         if row.stands_by:
@@ -438,32 +340,10 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> Findings:
         return
     left = regular(view.now)
     failed = _failed(view) > 0
-    too_many = len(left) - spec.replicas
-    if too_many < 0 and not is_held(view) and not failed:
+    if len(left) < spec.replicas and not is_held(view) and not failed:
         yield Rule.TICK_COMPLETE, f"{len(left)} exist, {spec.replicas} are desired"
-    loaded = view.rows.replicas
-    staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
-    went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
-    may_go = len(staying) - spec.replicas - went
-    idle = [
-        r
-        for r in view.unchanged_rows()
-        if not r.is_fallback
-        and r.is_counted
-        and not r.superseded_in(view.rows)
-        and (not (r.serves or _may_serve(view, r)) or may_go > 0)
-    ]
-    # A replica whose replacement was removed counts again, from the next tick on.
-    too_many -= sum(
-        r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
-    )
-    # What may serve is kept beside as many as are wanted.
-    too_many -= sum(_may_serve(view, r) for r in left if not r.serves)
-    if too_many > 0 and idle:
-        yield Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, isn't removed"
     yield from _check_due(view, spec)
     yield from _check_fallbacks(view, spec, failed=failed)
-    yield from _check_waiting(view, spec, failed=failed)
 
 
 def _has_lost_replicas(view: InvocationView) -> bool:
@@ -545,17 +425,6 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         elif fallbacks - given_up < min(wanted, spec.replicas + spec.surge - given_up):
             what = f"{wanted} fallbacks are needed, and {given_up} of {fallbacks} don't answer"
             yield Rule.LONE_FALLBACK_STAYS, what
-    if _has_lost_replicas(view):
-        return
-    # Once all replicas have been ready for long enough, no fallback is needed.
-    ready = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
-    idle = [r for r in view.unchanged_rows() if r.is_fallback and r.is_counted]
-    if (
-        len(ready) >= spec.replicas == len(regular(view.now))
-        and all(r.stays for r in regular(view.now))
-        and idle
-    ):
-        yield Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, isn't needed"
 
 
 def _needs_fallback(view: InvocationView, row: Replica) -> bool:
@@ -573,27 +442,3 @@ def _needs_fallback(view: InvocationView, row: Replica) -> bool:
         return True
     before = view.rows.replicas.get(row.replaces or 0)
     return before is None or view.instance_of(before) is None
-
-
-def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> Findings:
-    """Are all waiting replicas launched that are due?"""
-    if failed:
-        return
-    serving = max(sum(r.serves for r in rows.replicas.values()) for rows in (view.rows, view.now))
-    is_whole = serving >= spec.replicas
-    most = limits.most_returning(spec.replicas) if is_whole else spec.replicas
-    intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
-    launched = {id_ for intent in intents for id_ in intent.replica_ids}
-    returning = sum(
-        r.purchase_option is PurchaseOption.SPOT and (r.state in STARTING_STATES or r.id in launched)
-        for r in regular(view.rows)
-    )
-    # These were due, too, but over the limit of launches per minute.
-    returning += sum(c.changes.held for c in view.invocation.commits)
-    for row in view.unchanged_rows():
-        must_wait = is_held(view, is_fallback=row.is_fallback)
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted or must_wait:
-            continue
-        is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
-        if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            yield Rule.LAUNCHED_WHEN_DUE, f"{row} was due at {row.retry_at}, and still waits"

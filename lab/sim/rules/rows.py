@@ -7,14 +7,13 @@ from datetime import datetime
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Findings, Rule, limits, missing
 from lab.sim.rules.availability import is_served
-from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, in_force
+from lab.sim.rules.history import MAX_DOCUMENT_AGE_S, in_force
 from lab.sim.rules.invocation_view import InvocationView, answers
 from lab.sim.rules.limits import SKEW_S
-from lab.sim.rules.moves import is_true_reason as is_true_of_move
-from lab.sim.rules.standbys import got_instance_of_another, was_refused
+from lab.sim.rules.standby_rows import got_instance_of_another
 from spotrelay.plane.core.instances import InstanceState, TargetState
-from spotrelay.plane.core.replica import TRIAL, Replica, ReplicaState
-from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.spec import OnRebalance
 
 NEEDLESS = "; as many as wanted are left"
 """The end of the reason of a loss that needs no replacement."""
@@ -73,7 +72,7 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
             others = (r for r in commit.before.replicas.values() if r.instance_id == row.instance_id)
             is_right = moment in [r.entered[state] for r in others]
         elif old is None and state is ReplicaState.PROVISIONING and not got_instance_of_another(row):
-            launched_at = view.checker.cloud.instances[row.instance_id or ""].launched_at
+            launched_at = view.history.cloud.instances[row.instance_id or ""].launched_at
             is_right = abs(time_of(moment) - launched_at) <= SKEW_S
         else:
             is_right = is_now
@@ -174,7 +173,7 @@ def check_silence_noted(view: InvocationView) -> Findings:
             if _is_to_be_asked(view, row):
                 yield Rule.TICK_COMPLETE, f"{row} serves, and wasn't asked"
             continue
-        if _is_excused(view, row, view.checker.scheduler.now + SKEW_S):
+        if _is_excused(view, row, view.history.scheduler.now + SKEW_S):
             yield Rule.BUSY_STAYS, f"{row} is busy, and still silent since {row.silent_since}"
         is_silent = row.instance_id in view.invocation.silent
         is_refusal = row.instance_id in view.invocation.answers.refusing
@@ -198,7 +197,7 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
     """Is a recommendation recorded once, with its time, if the service follows them?"""
     if row.rebalance_at == old.rebalance_at:
         return
-    documents = in_force(view.checker.documents, row.service, commit.at)
+    documents = in_force(view.history.documents, row.service, commit.at)
     is_followed = any(spec.on_rebalance is OnRebalance.REPLACE for spec in documents)
     times = view.recommendations.get(row.instance_id or "", ())
     is_right = row.rebalance_at is not None and any(
@@ -211,7 +210,7 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
 
 def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> Findings:
     """A replica gets an instance: is it of the row's version, and not adopted too soon?"""
-    version = view.checker.cloud.instances[row.instance_id or ""].version
+    version = view.history.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
         what = f"{row} is of version {row.version}, {row.instance_id} of {version}"
         yield Rule.ROWS_MATCH_OBSERVATION, what
@@ -224,7 +223,7 @@ def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> Fin
 
 def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Findings:
     """An instance without a row gets one: is it due, and in the right state?"""
-    instance = view.checker.cloud.instances[row.instance_id or ""]
+    instance = view.history.cloud.instances[row.instance_id or ""]
     if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
         what = f"{row} is created for {instance.id}, launched at {instance.launched_at:.0f} s"
         yield Rule.NOT_BEFORE_TIMEOUT, what
@@ -247,17 +246,9 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Fin
 
 
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
-    """A replica goes: is the row's reason true?"""
-    reason, was_ready = row.reason.removesuffix(NEEDLESS), old.state is ReplicaState.READY
-    is_right = (
-        _is_true_of_standby(row, old, reason)
-        # By what was read: EC2 may have warned what was to move since.
-        or any(is_true_of_move(row, old, rows.replicas, reason) for rows in (commit.before, view.rows))
-        or (reason == "refuses its readiness probe" and was_ready and old.refusals >= limits.REFUSALS)
-        or (reason == "came back, and others serve again" and ReplicaState.DRAINING in old.entered)
-        or (reason == CAME_BACK_IN_VAIN and ReplicaState.READY in old.entered and not old.serves)
-        or _is_true_reason(view, commit, row, old, reason)
-    )
+    """A replica goes: is what its row says true, as far as it is about the world, and is it replaced?"""
+    reason = row.reason.removesuffix(NEEDLESS)
+    is_right = _is_true(view, commit, row, old, reason)
     if reason != row.reason:
         # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -269,89 +260,39 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
         yield Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}"
 
 
-def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
-    """Whether the reason is one of standbys, and true."""
-    if reason == "stands by again":
-        return was_refused(old, row)
-    return reason in ("standby", TRIAL) and row.stands_by and row.state is ReplicaState.STANDBY
-
-
-def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
-    """Whether the reason that a row gives is true."""
-    was_ready = old.state is ReplicaState.READY
+def _is_true(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
+    """Whether the world is as the reason says; of a reason that is about the service alone nobody asks."""
     match reason:
         case "more replicas than wanted" | "Spot is back":
             return row.is_fallback is (reason == "Spot is back")
         case "service removed":
-            return view.checker.was_removed(row.service, 0.0, commit.at)
-        case "rebalance recommendation" | "no answer to its readiness probe":
-            # It may answer again by now: its replacement is there.
-            is_so = reason.startswith("no answer") or row.rebalance_at is not None
-            return was_ready and is_so and row.replaced_by is not None
+            return view.history.was_removed(row.service, 0.0, commit.at)
         case "instance gone":
             return view.instance_of(row) is None
-        case "its version is given up":
-            return _is_given_up(view.spec, commit, old)
+        case "refuses its readiness probe":
+            return old.refusals >= limits.REFUSALS
     if reason.startswith("interruption warning"):
         return row.is_warned
-    if reason.startswith("version "):
-        return _is_rolled_out(view.spec, row, old, commit.after.replicas.get(row.replaced_by or 0))
     if reason.startswith("unhealthy for "):
-        return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
-    if reason.startswith("instance "):
-        instance = view.checker.cloud.instances[row.instance_id or ""]
-        states = [state for since, state in instance.states if since <= commit.at and not state.is_alive]
-        text = reason.removeprefix("instance ").removesuffix(", before it was ready")
-        state, _, words = text.partition(": ")
-        is_failed = row.state is ReplicaState.FAILED
-        # If EC2 took it, or it was ready, it hasn't failed.
-        was_asleep = row.is_standby and row.is_fallback and old.state is ReplicaState.PROVISIONING
-        may_fail = not (was_asleep or was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
-        shown = view.instance_of(row)  # EC2 may say something else by now
-        is_true = words in ("", instance.end, shown.state_reason if shown else "")
-        return state in states and is_true and (not is_failed or may_fail)
-    return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
-
-
-def _is_at_once(spec: ServiceSpec | None) -> bool:
-    return spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
-
-
-def _is_rolled_out(spec: ServiceSpec | None, row: Replica, old: Replica, successor: Replica | None) -> bool:
-    """Whether it makes place for another version: its successor's, or where all change at once."""
-    if successor is None or old.state is not ReplicaState.READY:
-        return successor is None and old.is_fallback and _is_at_once(spec)
-    # What was to be replaced by another version, and didn't answer for a while, may be by the same one.
-    may_be_same = old.unhealthy_since is not None or successor.is_proven
-    return may_be_same or row.version != successor.version
-
-
-def _is_given_up(spec: ServiceSpec | None, commit: Commit, old: Replica) -> bool:
-    """Whether a replica that goes was to replace one that serves, and nothing was asked for yet.
-
-    Where all change at once, all of the new ones go, while others serve; and what was to try a version that
-    is taken back.
-    """
-    before = commit.before
-    served = before.replicas.get(old.replaces or 0)
-    back = before.rollback
-    to = spec.version if spec else back.to if back else old.version
-    is_ready = served and ReplicaState.READY in (served.state, commit.after.replicas[served.id].state)
-    if is_ready and to < old.version:
-        return True  # it was taken back
-    others = sum(r.serves and r.version != old.version for r in before.replicas.values())
-    if spec is not None and _is_at_once(spec) and old.version == spec.version:
-        return others > 0
-    if served is None or not served.stays or old.state is not ReplicaState.REQUESTED:
-        return False
-    was_to_roll_out = served.version != old.version and old.reason.startswith("version ")
-    return was_to_roll_out or served.version < old.version
+        return old.unhealthy_since is not None or old.replaced_by is not None
+    if not reason.startswith("instance "):
+        return True
+    instance = view.history.cloud.instances[row.instance_id or ""]
+    states = [state for since, state in instance.states if since <= commit.at and not state.is_alive]
+    state, _, words = reason.removeprefix("instance ").removesuffix(", before it was ready").partition(": ")
+    # If EC2 took it, or it was ready, it hasn't failed.
+    was_asleep = row.is_standby and row.is_fallback and old.state is ReplicaState.PROVISIONING
+    was_ready = old.state is ReplicaState.READY
+    may_fail = not (was_asleep or was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
+    shown = view.instance_of(row)  # EC2 may say something else by now
+    is_known = words in ("", instance.end, shown.state_reason if shown else "")
+    return state in states and is_known and (row.state is not ReplicaState.FAILED or may_fail)
 
 
 def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """A replica goes: is its time over?"""
     now = commit.at + SKEW_S
-    documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
+    documents = view.history.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
     if reason == CAME_BACK_IN_VAIN or (

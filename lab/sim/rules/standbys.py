@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING
 
 from lab.sim.cloud import SimCloud
-from lab.sim.gate import Commit, Invocation, time_of
+from lab.sim.gate import Commit, Invocation
 from lab.sim.rules import Findings, Rule, limits
+from lab.sim.rules.history import History
+from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
+from lab.sim.rules.standby_rows import got_instance_of_another, is_coming
 from lab.world.instances import ENDING_STATES
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.rows import Changes, Rows
+from spotrelay.plane.core.rows import Changes
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from lab.sim.rules.checker import Checker
-    from lab.sim.rules.invocation_view import InvocationView
 
 PREPARING_STATES = (ReplicaState.REQUESTED, *STARTING_STATES)
 
@@ -29,53 +26,11 @@ STOPPED_STATES = (InstanceState.STOPPING, InstanceState.STOPPED)
 GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "service removed")
 
 
-def got_instance_of_another(row: Replica) -> bool:
-    """Whether the row was created with another's instance: a standby was resumed, or stands by again."""
-    if row.was_started_again:
-        return True
-    is_back = row.state is ReplicaState.STANDBY or ReplicaState.STANDBY in row.entered
-    return row.is_standby and is_back and ReplicaState.PROVISIONING not in row.entered
-
-
-def was_refused(before: Replica, row: Replica) -> bool:
-    """Whether EC2 refused to start it, so that it was nowhere and stands by again, under another ID.
-
-    A restored row may say that it is prepared once more.
-    """
-    is_resumed = before.is_standby and before.state is ReplicaState.PROVISIONING
-    return is_resumed and before.retry_at is not None and row.state.is_ended
-
-
-def created_at(row: Replica) -> datetime:
-    """When the row was created. One that got another's instance keeps the time when that was requested."""
-    times = sorted(row.entered.values())
-    return times[1] if got_instance_of_another(row) else row.entered[ReplicaState.REQUESTED]
-
-
-def others_at_rest(rows: Rows) -> list[Replica]:
-    """All rows but those that stand by: these may stay so for weeks."""
-    return [r for r in rows.replicas.values() if r.state is not ReplicaState.STANDBY]
-
-
-def is_coming(row: Replica, now: float) -> bool:
-    """Whether it was resumed so lately, and not refused, that nothing else is to come in its place."""
-    is_rising = row.state in STARTING_STATES and row.is_standby and row.is_fallback
-    if not is_rising or row.retry_at is not None:
-        return False
-    slow_s = limits.STANDBY_SLOW * max(row.resume_s or 0, limits.STANDBY_RESUME_S)
-    return now <= time_of(row.entered[ReplicaState.PROVISIONING]) + slow_s
-
-
-def is_late(row: Replica, now: float) -> bool:
-    """Whether it was resumed, isn't ready, and others are to come in its place."""
-    return row.state in STARTING_STATES and row.is_standby and row.is_fallback and not is_coming(row, now)
-
-
 @dataclass(slots=True)
 class StandbyChecker:
     """Checks standbys at every commit and call."""
 
-    checker: Checker
+    history: History
     cloud: SimCloud
     memory: Callable[[], MemoryStore]
     failed: dict[tuple[str, int], list[float]] = field(default_factory=dict)
@@ -84,8 +39,8 @@ class StandbyChecker:
     def after_commit(self, invocation: Invocation, commit: Commit) -> None:
         """A commit took effect."""
         changes, before, after = commit.changes, commit.before.replicas, commit.after.replicas
-        report = self.checker.report
-        if changes.service in self.checker.damaged or not any(r.is_standby for r in changes.stored):
+        report = self.history.report
+        if changes.service in self.history.damaged or not any(r.is_standby for r in changes.stored):
             return
         owners: dict[str, Replica] = {}
         for row in after.values():
@@ -125,7 +80,7 @@ class StandbyChecker:
             if row.is_tried:
                 self._check_whole(invocation, changes, after, f"{row} is tried out")
                 if row.resume_s is not None:
-                    self.checker.report(Rule.STANDBY_TRIED, f"{row} is tried out again")
+                    self.history.report(Rule.STANDBY_TRIED, f"{row} is tried out again")
 
     def _check_whole(
         self, invocation: Invocation, changes: Changes, after: Mapping[int, Replica], what: str
@@ -133,13 +88,13 @@ class StandbyChecker:
         # By what it read, less what it has taken out itself.
         staying = sum(r.stays and r.id in after and after[r.id].stays for r in invocation.loaded.values())
         staying = max(staying, sum(r.stays for r in after.values()))
-        wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
+        wanted = min((s.replicas for s in self.history.in_force(invocation, changes.service)), default=0)
         if staying < wanted:
-            self.checker.report(Rule.STANDBYS_PREPARED_SINGLY, f"{what}, {staying} of {wanted} serve")
+            self.history.report(Rule.STANDBYS_PREPARED_SINGLY, f"{what}, {staying} of {wanted} serve")
 
     def _check_backoff(self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica]) -> None:
         """A standby is asked for: was none of its version tried in vain just now?"""
-        now = self.checker.scheduler.now
+        now = self.history.scheduler.now
         for row in changes.update:
             key = row.service, row.version
             if row.stands_by and row.state is ReplicaState.FAILED:
@@ -153,7 +108,7 @@ class StandbyChecker:
             if is_asked_for and times:
                 held_s = limits.doubled_s(len(times), *limits.STANDBY_FAILURE_S)
                 if now < times[-1] + held_s - SKEW_S:
-                    self.checker.report(Rule.STANDBY_BACKOFF, f"{row} is asked for, others failed at {times}")
+                    self.history.report(Rule.STANDBY_BACKOFF, f"{row} is asked for, others failed at {times}")
 
     def _check_sent_back(self, invocation: Invocation, commit: Commit) -> None:
         """One that was just resumed drains because Spot is back: is it?"""
@@ -165,7 +120,7 @@ class StandbyChecker:
             if r.reason == "Spot is back"
             and not r.state.is_active
             and r.id in before
-            and is_coming(before[r.id], self.checker.scheduler.now + SKEW_S)
+            and is_coming(before[r.id], self.history.scheduler.now + SKEW_S)
         ]
         if not back:
             return
@@ -180,9 +135,9 @@ class StandbyChecker:
             r.stays or (r.id in read and (r.state.is_active or r.id not in own)) for r in after.values()
         )
         coming = sum(is_coming(r, now) for r in after.values())
-        wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
+        wanted = min((s.replicas for s in self.history.in_force(invocation, changes.service)), default=0)
         if staying + coming < wanted:
-            self.checker.report(Rule.RESUMED_KEPT, f"{back[0]} is sent back, {staying} of {wanted} serve")
+            self.history.report(Rule.RESUMED_KEPT, f"{back[0]} is sent back, {staying} of {wanted} serve")
 
     def _check_heir(self, changes: Changes, row: Replica, before: Mapping[int, Replica]) -> None:
         """A row gets the instance of another: does that end in the same commit, and may it?"""
@@ -199,7 +154,7 @@ class StandbyChecker:
         states = {r.state for r in was}
         if len(was) != 1 or not (is_refused or is_on_its_way or states == {wanted}):
             what = f"{row} gets {row.instance_id} from {ended}, {states}"
-            self.checker.report(Rule.ONE_ROW_PER_INSTANCE, what)
+            self.history.report(Rule.ONE_ROW_PER_INSTANCE, what)
 
     # Calls. They are judged as they are made: the effect may come later.
 
@@ -211,7 +166,7 @@ class StandbyChecker:
             is_known = row is not None and row.is_standby and row.state is ReplicaState.PROVISIONING
             if instance_id not in invocation.row_writes and not is_known:
                 what = f"{instance_id} is started, and its row wasn't written: {row}"
-                self.checker.report(Rule.ROW_BEFORE_EFFECT, what)
+                self.history.report(Rule.ROW_BEFORE_EFFECT, what)
 
     def before_stop(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """StopInstances is about to be called."""
@@ -221,37 +176,37 @@ class StandbyChecker:
             service = instance.launched_for or ""
             is_known = row is not None and row.state is ReplicaState.STANDBY
             if instance.is_foreign:
-                self.checker.report(Rule.FOREIGN_UNTOUCHED, f"{instance_id} is stopped")
+                self.history.report(Rule.FOREIGN_UNTOUCHED, f"{instance_id} is stopped")
             if instance_id not in invocation.row_writes and not is_known:
                 what = f"{instance_id} is stopped, and its row wasn't written: {row}"
-                self.checker.report(Rule.ROW_BEFORE_EFFECT, what)
-            if not self.cloud.serves(instance) or service in self.checker.damaged:
+                self.history.report(Rule.ROW_BEFORE_EFFECT, what)
+            if not self.cloud.serves(instance) or service in self.history.damaged:
                 continue
             others = sum(i is not instance and self.cloud.serves(i) for i in self.cloud.of(service))
-            wanted = min((s.replicas for s in self.checker.in_force(invocation, service)), default=0)
+            wanted = min((s.replicas for s in self.history.in_force(invocation, service)), default=0)
             if others < wanted:
                 what = f"{instance_id} is stopped, {others} others serve of {wanted}"
-                self.checker.report(Rule.NOTHING_SERVING_STOPPED, what)
+                self.history.report(Rule.NOTHING_SERVING_STOPPED, what)
 
     def before_register(self, instance_ids: Collection[str]) -> None:
         """RegisterTargets is about to be called."""
         for instance_id in instance_ids:
             row = self._row_of(instance_id)
-            if row is not None and row.stands_by and row.service not in self.checker.damaged:
-                self.checker.report(Rule.STANDBY_OUT_OF_ROTATION, f"{row}, {row.state}, is registered")
+            if row is not None and row.stands_by and row.service not in self.history.damaged:
+                self.history.report(Rule.STANDBY_OUT_OF_ROTATION, f"{row}, {row.state}, is registered")
 
     def before_terminate(self, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to be called."""
         for instance_id in instance_ids:
             row = self._row_of(instance_id)
-            if row is None or not row.is_standby or row.service in self.checker.damaged:
+            if row is None or not row.is_standby or row.service in self.history.damaged:
                 continue
             is_spent = row.attempts >= limits.STANDBY_TRIES or row.unhealthy_since is not None
             is_dead = row.reason.startswith("instance ")
             has_failed = row.state is ReplicaState.FAILED
             if not (is_spent or is_dead or has_failed or row.reason in GIVEN_UP_REASONS):
                 what = f"{instance_id} of {row}, {row.state}, is terminated: {row.reason}"
-                self.checker.report(Rule.STANDBY_KEPT, what)
+                self.history.report(Rule.STANDBY_KEPT, what)
 
     def _row_of(self, instance_id: str) -> Replica | None:
         memory = self.memory()

@@ -31,10 +31,10 @@ def check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> F
 def check_rolled_back(view: InvocationView, commit: Commit) -> Findings:
     """A version was given up by an operator: is nothing launched with it, and does what serves stay?"""
     service, back = commit.changes.service, commit.before.rollback
-    checker, since = view.checker, view.invocation.began_at - SKEW_S
-    documents = checker.documents(service, since)
+    history, since = view.history, view.invocation.began_at - SKEW_S
+    documents = history.documents(service, since)
     is_in_effect = bool(documents) and all(back and spec.version == back.to for spec in documents)
-    if back is None or not is_in_effect or checker.is_damaged(service, since):
+    if back is None or not is_in_effect or history.is_damaged(service, since):
         return
     for row in commit.changes.to_launch:
         if row.version == back.version:

@@ -50,6 +50,12 @@ def path_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+def module_of(path: Path) -> str:
+    """The module of a file, or the package whose own code it is."""
+    name = path.parent if path.name == "__init__.py" else path.with_suffix("")
+    return ".".join(name.relative_to(ROOT).parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A node of a module's tree, and where it hangs."""

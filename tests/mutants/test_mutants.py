@@ -56,7 +56,7 @@ def test_the_tests_notice_a_mutant() -> None:
     """The second stage runs pytest on the mutated module, and names the test that failed."""
     script = (
         "from tests.mutants import trial; from tests.mutants.handmade import handmade; "
-        "print(trial.tested(next(m for m in handmade() if m.id == 'events:time-without-a-zone')))"
+        "print(trial.tested(next(m for m in handmade() if m.id == 'time-without-a-zone')))"
     )
     said = run_python("-c", script).stdout.splitlines()[-1]
     assert said.startswith("tests/unit/test_events.py::")
@@ -72,16 +72,16 @@ def test_a_package_that_is_imported_already_is_refused() -> None:
 
 @pytest.mark.parametrize("hand_made", HAND_MADE, ids=lambda hand_made: hand_made.name)
 def test_mutants_by_hand_fit_the_code(hand_made: HandMade) -> None:
-    """The text of each occurs once in its module, and what it becomes is Python."""
+    """The text of each occurs once in the package, and what it becomes is Python."""
     before, after = hand_made.mutant().texts()
     assert ast.dump(ast.parse(before)) != ast.dump(ast.parse(after))
 
 
-@pytest.mark.parametrize("old", ["there is no such text", "import"])
+@pytest.mark.parametrize("old", ["there is no such text", "from collections.abc import Mapping\n"])
 def test_a_stale_mutant_is_named(old: str) -> None:
     """One whose text is gone, or not the only one, says which it is and where to mend it."""
-    stale = HandMade("gone", "events.rebalance", old, "", "nothing")
-    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/plane/events/rebalance\.py.*handmade\.py"):
+    stale = HandMade("gone", old, "", "nothing")
+    with pytest.raises(StaleMutantError, match=r"'gone'.*handmade\.py"):
         stale.mutant()
 
 

@@ -10,6 +10,8 @@ from lab.benchmarks import cost
 from spotrelay.operator.look.cost import CONTROL_PLANE_USD_PER_HOUR
 from spotrelay.plane.core.timing import HOURS_OF_MONTH
 
+pytestmark = pytest.mark.xdist_group("cost")  # so that it is counted once, not once by each worker
+
 MOST_USD = 6.0
 """A month at rest with one service: 3 of them for the board, 2 for alarms."""
 

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 WARNING_S = 12.0
 """Short, because tests wait for reclaims; a replacement serves sooner than this."""
 
-SLOW = ("availability", "chains", "faults", "lifecycle", "no_harm", "rollouts", "walk")
+SLOW = ("availability", "chains", "counted", "faults", "lifecycle", "no_harm", "rollouts", "walk")
 """Groups whose tests wait for minutes together: what is damaged, cut off or given up must be seen to come
 back. `make test` runs the others: losses, drills, alarms, events, permissions, what operators see."""
 

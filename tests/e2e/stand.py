@@ -262,6 +262,10 @@ class Stand:
         """
         self.cloud.age_metrics(minutes * 60)
         self.age_incidents(minutes * 60)
+        self.two_ticks_end()
+
+    def two_ticks_end(self) -> None:
+        """Wait until they have: the second began after this."""
         began = datetime.now(UTC)
         self.eventually(lambda: len(self._ticks(began)) >= 2, f"two ticks of {self.service} end")
 
@@ -298,6 +302,13 @@ class Stand:
             return True
 
         self.eventually(is_done, "a row is written")
+
+    def make_cold(self, output: str) -> None:
+        """Start a function anew, so that it has read nothing; `output` of the stack names it."""
+        functions = self.operator.session.client("lambda")
+        name = self.outputs[output]
+        variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
 
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""

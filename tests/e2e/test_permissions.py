@@ -56,7 +56,7 @@ UNSEEN = {
         "ec2:StopInstances",
     },
     # Lambda itself sends to the dead-letter queue, in the role's name; the local cloud asks nobody for that.
-    # And EC2 announces nothing here that a tick would have to know: tests/e2e/lifecycle has that.
+    # And EC2 announces nothing here that a tick would have to know: tests/e2e/counted has that.
     Function.SURVEY: {"sqs:SendMessage"},
 }
 """Granted actions that IAM isn't asked for here."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 
 from lab.demo.operator import Operator
 from lab.local.environment import ZONES
 from lab.local.metrics import MORE_PERIODS
-from spotrelay.plane.aws.pool_memory import SURVEY_KEPT_S
 from spotrelay.plane.core.names import Metric, service_parameter
 from spotrelay.plane.core.pools import Survey
 from tests.e2e.stand import SERVICE, Stand
@@ -47,7 +45,8 @@ def test_a_refused_score_is_counted_and_the_rest_is_known(stand: Stand) -> None:
     stand.until_alarm(Metric.ACTION_REQUIRED)
     _deploy_again(stand)
     stand.eventually(lambda: bool((known := _survey(stand)) and known.scores), "scores again")
-    time.sleep(SURVEY_KEPT_S)  # so long a tick may go by the survey before
+    stand.make_cold("ReconcileFunction")  # it would go by the survey before for a minute
+    stand.two_ticks_end()
     stand.cloud.age_metrics(OVER_S)
     stand.until_alarm(Metric.ACTION_REQUIRED, "OK")
 

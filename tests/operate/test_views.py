@@ -47,7 +47,7 @@ from spotrelay.plane.view.widget import rendered
 
 pytestmark = pytest.mark.xdist_group("views")  # so that the worlds are made once, not once by each worker
 
-SEEDS = range(60)
+SEEDS = range(40)
 
 LOOKS = 3
 """At each service, at times that the seed draws."""

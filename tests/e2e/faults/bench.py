@@ -95,13 +95,6 @@ class Bench(Stand):
         """The local cloud's record of the interruption of a replica's instance."""
         return next(i for i in self.cloud.interruptions() if i["instance_id"] == replica.instance_id)
 
-    def make_cold(self, output: str) -> None:
-        """Start a function anew, so that it has read nothing; `output` of the stack names it."""
-        functions = self.operator.session.client("lambda")
-        name = self.outputs[output]
-        variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
-        functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
-
     def want_standbys(self, standby: int) -> None:
         """Change the number of standbys, as deploying a changed service file does."""
         self.change(standby=standby)

@@ -17,12 +17,18 @@ from tests.e2e.operators.conftest import Command, spotrelay
 
 __all__ = ["Command", "spotrelay"]
 
-RARE_FILE = Path(__file__).parent / "rare.yaml"
+HERE = Path(__file__).parent
+RARE_FILE = HERE / "rare.yaml"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What removes everything comes last: there is nothing left to test."""
+    items.sort(key=lambda item: item.path == HERE / "test_removal.py")
 
 
 @pytest.fixture(scope="package")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
-    """The unmodified app with services/demo.yaml and a light one; the last test looks around in it."""
+    """The unmodified app with services/demo.yaml and a light one; the removal looks around in it before."""
     settings = DemoSettings(WARNING_S, tmp_path_factory.mktemp("lifecycle"))
     with deploying.standing(settings, tmp_path_factory.mktemp("scratch"), [RARE_FILE]) as standing:
         for service in ("demo", "rare"):

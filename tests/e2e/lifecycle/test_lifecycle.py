@@ -14,9 +14,9 @@ from spotrelay.file.model import DEFAULT_IMAGE
 from tests import json_documents
 from tests.e2e.availability.test_stacks import _left as left_of
 from tests.e2e.clients import Clients
+from tests.e2e.counted.test_counted import images
 from tests.e2e.faults.bench import Bench
 from tests.e2e.lifecycle.conftest import Command
-from tests.e2e.lifecycle.test_counted import images
 
 MINE = "mine"
 

@@ -163,6 +163,7 @@ def test_a_quota_that_is_too_small(rare: Bench) -> None:
         rare.until_rings(Alarm.CANNOT_LAUNCH)
     finally:
         rare.cloud.set_quota(quota.code, None)
+        forget_refusals(rare)
     # In its place on-demand serves, until Spot is tried again.
     rare.watch.until(lambda seen: len(seen.ready) >= rare.spec.replicas, "as many as wanted serve", WITHIN_S)
 
@@ -195,6 +196,13 @@ def test_an_announced_retirement_is_met_ahead(rare: Bench) -> None:
     assert heir.reason.startswith("EC2 announces instance-retirement, not before ")
     assert gone.warned_at is None
     rare.whole(rare.spec.replicas)
+
+
+def forget_refusals(bench: Bench) -> None:
+    """Have every pool tried again at once: nobody waits for the end of its cooldown."""
+    store = Operator(bench.operator.deployment).store  # a store keeps what it has read
+    known = store.recall(bench.service, bench.spec.region, datetime.now(UTC)).cooldowns
+    store.forgive([cooldown.scope for cooldown in known])
 
 
 def images(bench: Bench) -> set[str]:

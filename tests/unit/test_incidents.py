@@ -92,6 +92,7 @@ def test_zeros_come_in_other_minutes_than_ones() -> None:
     [
         (Alarm.NOTHING_READY, replace(WHOLE, ready=0), 60),
         (Alarm.CRASH_LOOPING, replace(WHOLE, is_crash_looping=True), 0),
+        (Alarm.CRASH_LOOPING, replace(WHOLE, ready=2, launched=2, is_crash_looping=True), 0),
         (Alarm.CANNOT_LAUNCH, replace(WHOLE, launched=2), 180),
         (Alarm.NOT_WHOLE, replace(WHOLE, ready=2), 780),
         (Alarm.ROLLOUT_STOPPED, replace(WHOLE, is_rollout_stopped=True), 0),

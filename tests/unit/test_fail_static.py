@@ -402,14 +402,6 @@ def test_what_is_missing_has_the_time_of_its_start() -> None:
         assert (losing(row, "instance gone") == decide(seen_of(row), spec)) is is_gone
 
 
-def test_one_that_ec2_may_not_show_yet_is_waited_for() -> None:
-    """DescribeInstances may lag behind CreateFleet by a minute."""
-    launched_at = NOW - seconds(5)
-    young = a_replica(2, ReplicaState.PROVISIONING, since_s=5)
-    young = replace(young, entered={**young.entered, ReplicaState.PROVISIONING: launched_at})
-    assert decide(seen_of(young), demo_spec(replicas=1)) == []
-
-
 @pytest.mark.parametrize("health", [None, TargetState.DRAINING, TargetState.UNUSED, TargetState.INITIAL])
 def test_the_last_one_that_serves_does_not_end_on_absence(health: TargetState | None) -> None:
     """Neither EC2 nor the load balancer shows it, for however long: it stays until another one serves."""

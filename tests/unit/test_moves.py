@@ -68,6 +68,20 @@ def moved(actions: Collection[Step]) -> list[int]:
     return [a.replica.id for a in actions if a.name == "Replace" and a.creates[0].max_price is not None]
 
 
+LIMITS: dict[str, dict[str, Any]] = {
+    "by price": {"max_price": 0.8, "min_score": None},
+    "by score": {"max_price": None, "min_score": 5},
+}
+"""What a move may lead to. Once it is decided, both go the same way."""
+
+by_either = pytest.mark.parametrize("limit", LIMITS.values(), ids=list(LIMITS))
+
+
+def limit_of(replica: Replica) -> dict[str, Any]:
+    """What its launch is held to."""
+    return {"max_price": replica.max_price, "min_score": replica.min_score}
+
+
 def three(**facts: Any) -> tuple[Replica, Replica, Replica]:
     """Three that serve, the last of them with these facts."""
     return a_replica(1, READY), a_replica(2, READY), a_replica(3, READY, **facts)
@@ -204,17 +218,19 @@ def test_a_move_is_no_last_resort() -> None:
     assert plan(SPEC, SPOT, pools, NOW, is_last_resort=True).steps != ()
 
 
-def test_what_moves_is_launched_by_itself() -> None:
+@by_either
+def test_what_moves_is_launched_by_itself(limit: dict[str, Any]) -> None:
     """A launch has one limit: no other replica gets it, and no move is launched without."""
     one, other, _ = three()
     lost = steps.drain(other, NOW, "lost")
     decided: list[Step] = [
-        steps.replace(one, NOW, "dear", 1, max_price=0.8),
+        steps.replace(one, NOW, "dear", 1, **limit),
         lost,
         steps.replace(lost.row, NOW, "lost", 1),
     ]
     commits = changes._packed("demo", SPEC, seen_of(*three()).rows, decided)
-    assert [[r.max_price for step in one for r in step.creates] for one in commits] == [[0.8], [None]]
+    none = dict.fromkeys(limit)
+    assert [[limit_of(r) for step in one for r in step.creates] for one in commits] == [[limit], [none]]
 
 
 # Only where all is well.
@@ -311,10 +327,17 @@ MOVING = three(replaced_by=4, move_tried_at=NOW - seconds(5))
 
 
 @pytest.mark.parametrize("attempts", [0, 1])
-def test_a_move_that_is_not_launched_at_once_ends(attempts: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (LIMITS["by price"], "no cheaper Spot was to be had"),
+        (LIMITS["by score"], "no Spot was to be had in a zone that scores better"),
+    ],
+)
+def test_a_move_that_is_not_launched_at_once_ends(attempts: int, limit: dict[str, Any], reason: str) -> None:
     """Refused, throttled or held by the brake: it neither waits nor gets a fallback."""
-    waiting = requested(attempts=attempts)
-    assert decide(*MOVING, waiting) == [steps.end(waiting, NOW, "no cheaper Spot was to be had")]
+    waiting = requested(attempts=attempts, **limit)
+    assert decide(*MOVING, waiting) == [steps.end(waiting, NOW, reason)]
 
 
 def test_a_replacement_for_another_reason_waits_as_ever() -> None:
@@ -329,13 +352,14 @@ def test_one_that_is_being_launched_is_let_be() -> None:
     assert decide(*MOVING, waiting, intents=[LaunchIntent("launch-1", "demo", (4,), NOW)]) == []
 
 
-def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None:
+@by_either
+def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement(limit: dict[str, Any]) -> None:
     """Then it is launched wherever there is Spot, for any price, and gets its fallback like any other."""
     gone = replace(MOVING[2], warned_at=NOW - seconds(1))
-    actions = decide(*MOVING[:2], gone, requested(attempts=1))
+    actions = decide(*MOVING[:2], gone, requested(attempts=1, **limit))
     assert not [a for a in actions if a.name == "End"]
     (launch,) = (a for a in actions if a.name == "Launch")
-    assert [r.max_price for r in launch.launches] == [None]
+    assert [limit_of(r) for r in launch.launches] == [dict.fromkeys(limit)]
     assert [a.creates[0].is_fallback for a in actions if a.name == "Request"] == [True]
 
 
@@ -359,9 +383,10 @@ def test_a_loss_beside_a_lost_move_is_what_gets_the_replacement() -> None:
     assert replaced(*MOVING, rising, warned=(2, 4), spec=replace(SPEC, replicas=2)) == []
 
 
-def test_a_lost_move_says_why_nothing_comes_in_its_place() -> None:
+@by_either
+def test_a_lost_move_says_why_nothing_comes_in_its_place(limit: dict[str, Any]) -> None:
     """As many as wanted are left: what was to move stays."""
-    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
+    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, **limit)
     seen = seen_of(
         *MOVING,
         rising,
@@ -372,11 +397,12 @@ def test_a_lost_move_says_why_nothing_comes_in_its_place() -> None:
     assert [a.replica.id for a in reconcile.decide(SPEC, seen, NOW) if a.name == "GoWithout"] == [4]
 
 
-def test_what_was_to_move_is_lost_together_with_what_was_to_come() -> None:
+@by_either
+def test_what_was_to_move_is_lost_together_with_what_was_to_come(limit: dict[str, Any]) -> None:
     """Then one is missing, and one replacement comes for the two."""
-    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
+    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, **limit)
     actions = replaced(*MOVING, rising, warned=(3, 4))
-    assert [(a.replica.id, a.creates[0].max_price) for a in actions] == [(4, None)]
+    assert [(a.replica.id, limit_of(a.creates[0])) for a in actions] == [(4, dict.fromkeys(limit))]
 
 
 # The whole way.

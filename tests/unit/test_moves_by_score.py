@@ -24,11 +24,10 @@ from spotrelay.plane.core.pools import (
 )
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.requirements import Requirements
-from spotrelay.plane.core.rows import Backoff
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.placement.plan import plan
-from spotrelay.plane.serving import changes, moves, reconcile, steps
+from spotrelay.plane.serving import moves, steps
 from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, seen_of
@@ -38,7 +37,6 @@ from tests.unit.worlds import (
     active,
     dry,
     reclaim,
-    rows,
     serving,
     settle,
     warn,
@@ -215,52 +213,6 @@ def test_only_better_zones_are_asked() -> None:
     assert unknown.left_out[B5] == "scored nobody knows what: no move to less than 5"
 
 
-def test_what_moves_is_launched_by_itself() -> None:
-    """A launch has one limit: no other replica gets it, and no move is launched without."""
-    one, other, _ = three()
-    lost = steps.drain(other, NOW, "lost")
-    decided: list[Step] = [
-        steps.replace(one, NOW, REASON, 1, min_score=5),
-        lost,
-        steps.replace(lost.row, NOW, "lost", 1),
-    ]
-    commits = changes._packed("demo", SPEC, seen_of(*three()).rows, decided)
-    assert [[r.min_score for step in one for r in step.creates] for one in commits] == [[5], [None]]
-
-
-MOVING = three(replaced_by=4, move_tried_at=NOW - seconds(5))
-
-
-def requested(**facts: Any) -> Replica:
-    """What was requested for replica 3 to move, and isn't being launched."""
-    return a_replica(4, ReplicaState.REQUESTED, since_s=5, **{"replaces": 3, "min_score": 5, **facts})
-
-
-def test_a_move_that_is_not_launched_at_once_ends() -> None:
-    """It neither waits nor gets a fallback; the reason says which move it was."""
-    waiting = requested(attempts=1)
-    seen = seen_of(*MOVING, waiting)
-    (end,) = moves.give_up(SPEC, seen, NOW)
-    assert end == steps.end(waiting, NOW, "no Spot was to be had in a zone that scores better")
-
-
-def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None:
-    """Then it is launched wherever there is Spot, and gets its fallback like any other."""
-    gone = replace(MOVING[2], warned_at=NOW - seconds(1))
-    fleet = (*MOVING[:2], gone, requested(attempts=1))
-    seen = seen_of(
-        *fleet,
-        instances=[an_instance(r.id) for r in fleet if r.instance_id],
-        health={r.id: TargetState.HEALTHY for r in fleet if r.state is READY},
-        pools=known(FALLEN, FALLEN),
-    )
-    actions = reconcile.decide(SPEC, seen, NOW)
-    assert not [a for a in actions if a.name == "End"]
-    (launch,) = (a for a in actions if a.name == "Launch")
-    assert [r.min_score for r in launch.launches] == [None]
-    assert [a.creates[0].is_fallback for a in actions if a.name == "Request"] == [True]
-
-
 # The whole way.
 
 
@@ -301,27 +253,6 @@ def test_one_reading_leads_to_no_launch() -> None:
     world, controller, _ = falling_world({"a": 1, "b": 9})
     settle(world, controller, rounds=40)
     assert world.fleet.launches == []
-
-
-def test_a_refused_move_is_given_up_for_an_hour_and_never_leads_to_on_demand() -> None:
-    """A second later its row ends; nothing is launched in its place."""
-    world, controller, _ = falling_world(FALLEN, FALLEN)
-    dry(world, SPOT)
-    controller.tick("demo")
-    settle(world, controller, rounds=40)
-    assert [r.id for r in active(world)] == [1, 2, 3]
-    assert [launch.purchase_option for launch in world.fleet.launches] == [SPOT]
-    assert rows(world).backoff == Backoff()
-
-
-def test_a_move_that_is_lost_leaves_what_was_to_move() -> None:
-    """Nothing is requested in its place, and none follows it within the hour."""
-    world, controller, _ = falling_world(FALLEN, FALLEN)
-    controller.tick("demo")
-    new = active(world)[-1]
-    controller.handle([*warn(world, new), *reclaim(world, new)])
-    settle(world, controller, rounds=20)
-    assert ([r.id for r in active(world)], len(world.fleet.launches)) == ([1, 2, 3], 1)
 
 
 # Low scores and launches.

@@ -30,6 +30,7 @@ run: serve
 """Follows its requests, may sleep, and has standbys."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep these tests in one worker, so that they share the synthesis."""
     here = Path(__file__).parent

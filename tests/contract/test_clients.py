@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from botocore.utils import parse_timestamp
 from moto import mock_aws
 
-from spotrelay.plane.aws.clients import REST_S, SERVICES, Clients, parsed_time
+from spotrelay.plane.aws.clients import REST_S, SERVICES, Clients, Models, parsed_time
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,19 @@ def test_described_times_are_read_the_quick_way(monkeypatch: pytest.MonkeyPatch)
         ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)
         (volume,) = ec2.describe_volumes()["Volumes"]
     assert volume["CreateTime"].tzinfo is UTC
+
+
+def test_models_are_those_that_botocore_reads(tmp_path: Path) -> None:
+    """A model has the same content in the same order, in plain dicts; what there is no file of is None."""
+    ours, theirs = Models.FILE_LOADER_CLASS(), JSONFileLoader()
+    named = [Path(Models.BUILTIN_DATA_PATH, name) for name in ("endpoints", "partitions", "_retry")]
+    models = Path(Models.BUILTIN_DATA_PATH, "elbv2")
+    named += {Path(str(path).partition(".json")[0]) for path in models.rglob("*.json*")}
+    assert len(named) > 3
+    for path in map(str, named):
+        assert json.dumps(ours.load_file(path)) == json.dumps(theirs.load_file(path)), path
+        assert type(ours.load_file(path)) is dict
+    assert ours.load_file(str(tmp_path / "none")) is theirs.load_file(str(tmp_path / "none")) is None
 
 
 def test_every_client_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:

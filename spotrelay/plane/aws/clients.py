@@ -6,17 +6,20 @@ much again, the others little; a signal about somebody else's instance needs Dyn
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import botocore.session
 from botocore.config import Config
-from botocore.loaders import Loader
+from botocore.loaders import JSONFileLoader, Loader
 from botocore.utils import parse_timestamp
 
 if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have, and boto3, see `_Session`
@@ -295,8 +298,25 @@ SERVICES = (
 """What there are clients for, as botocore calls them."""
 
 
-class _Loader(Loader):
-    """Reads the services' models."""
+class ModelFiles(JSONFileLoader):
+    """Reads a model into plain dicts, which keep their order.
+
+    botocore's ordered ones are of before dicts did, and take twice as long to read: a tenth of all clients.
+    """
+
+    def load_file(self, file_path: str) -> Any:
+        """What is in the file; `file_path` lacks its ending. None: there is none."""
+        for ending, unpacked in ((".json", bytes), (".json.gz", gzip.decompress)):
+            path = Path(f"{file_path}{ending}")
+            if path.is_file():
+                return json.loads(unpacked(path.read_bytes()))
+        return None
+
+
+class Models(Loader):
+    """Finds the services' models."""
+
+    FILE_LOADER_CLASS = ModelFiles
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - botocore's
         """Those that are used: to look through four hundred directories takes as long as a client."""
@@ -308,7 +328,7 @@ class _Session:
 
     def __init__(self) -> None:
         self._core = botocore.session.get_session()
-        self._core.register_component("data_loader", _Loader())
+        self._core.register_component("data_loader", Models())
         self._core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed_time)
 
     @property

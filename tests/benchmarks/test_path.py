@@ -9,16 +9,16 @@ import sys
 from lab.benchmarks.path import ROOT, Steps, Tracer
 
 MOST = {
-    # 5 until a decision is carried out, 9 behind the ports (clients, log, table, documents, balancer), 8 of
+    # 5 until a decision is carried out, 8 behind the ports (clients, log, table, documents, balancer), 7 of
     # the decision and 4 of what it is about. It is on record before anything is taken out: all come first.
-    # Two moves ask whether the service has standbys, three which slot of an instance it is, and two which
+    # One move asks whether the service has standbys, three which slot of an instance it is, and two which
     # version and how many replicas somebody asked for. One closes connections that have rested for hours.
-    "DeregisterTargets": (26, 55),
-    "DeregisterTargets to the contracts": (20, 42),
+    "DeregisterTargets": (24, 51),
+    "DeregisterTargets to the contracts": (19, 38),
     # Also what the loss teaches of its pool, the plan that leaves that pool alone, and the launch itself.
     # Two moves more than without capacity reservations: the document knows the template of each purchase.
-    "CreateFleet": (31, 80),
-    "CreateFleet to the contracts": (24, 62),
+    "CreateFleet": (29, 77),
+    "CreateFleet to the contracts": (23, 58),
 }
 """Files, and moves between them, of someone who reads along. When they become fewer, so do these."""
 

@@ -1,4 +1,4 @@
-"""`aws.items` and `aws.pool_memory`: what was written comes back, also what a later version wrote."""
+"""`aws.items`: what was written comes back, also what a later version wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.plane.aws import items, pool_memory
+from spotrelay.plane.aws import items
 from spotrelay.plane.core.pools import (
     CapacityPool,
     Cause,
@@ -106,15 +106,15 @@ def test_a_replica_comes_back(replica: Replica) -> None:
 @given(surveys)
 def test_a_survey_comes_back(survey: Survey) -> None:
     """Pools, prices and scores survive to the last digit."""
-    assert pool_memory.survey_of(pool_memory.survey_item(survey)) == survey
+    assert items.survey_of(items.survey_item(survey)) == survey
 
 
 @given(scopes, st.sampled_from(Cause), times, st.floats(0, 1e5), st.integers(1, 40))
 def test_a_cooldown_comes_back(scope: Scope, cause: Cause, since: Any, lasts_s: float, strikes: int) -> None:
     """What, why, from when, until when and how often in a row."""
     cooldown = Cooldown(scope, cause, since, since + seconds(lasts_s), "why", strikes)
-    item = pool_memory.cooldowns_item([cooldown], 7)
-    assert pool_memory.cooldowns_of(scope.region, item) == {scope: cooldown}
+    item = items.cooldowns_item([cooldown], 7)
+    assert items.cooldowns_of(scope.region, item) == {scope: cooldown}
     assert item["revision"] == 7
 
 
@@ -124,8 +124,8 @@ def test_each_scope_has_a_cooldown_of_its_own(cooled: set[Scope]) -> None:
     cooldowns = {
         scope: Cooldown(scope, Cause.LOSS, NOW, NOW + seconds(n), f"{n}") for n, scope in enumerate(cooled)
     }
-    item = pool_memory.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
-    assert pool_memory.cooldowns_of("us-east-1", item) == cooldowns
+    item = items.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
+    assert items.cooldowns_of("us-east-1", item) == cooldowns
 
 
 @given(

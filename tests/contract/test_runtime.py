@@ -139,7 +139,7 @@ FAST_PATH = {
     "spotrelay": "",
     "spotrelay.plane": "",
     "spotrelay.plane.aws": (
-        "clients dead_letters errors fleet items loads notices pool_memory prober remedies router runtime"
+        "clients dead_letters errors fleet items loads notices prober remedies router runtime"
         " services store table telemetry ticker"
     ),
     "spotrelay.plane.control": "controller intake performing reporting signals",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.plane.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.plane.core.answers import BusyEvidence
 from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.incidents import AlarmState, Incidents

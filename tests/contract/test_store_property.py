@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
-from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S, DynamoStore
 from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.incidents import AlarmState, Incidents
 from spotrelay.plane.core.names import Alarm

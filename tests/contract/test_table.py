@@ -12,10 +12,9 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.plane.aws import items, pool_memory
+from spotrelay.plane.aws import items
 from spotrelay.plane.aws.clients import Clients
-from spotrelay.plane.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
-from spotrelay.plane.aws.store import DynamoStore
+from spotrelay.plane.aws.store import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S, DynamoStore
 from spotrelay.plane.aws.table import (
     BATCH_ROUNDS,
     CONFLICT_WAITS_S,
@@ -41,7 +40,7 @@ from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, 
 from tests.examples import demo_spec
 
 KEYS = {"Keys": ANY, "ConsistentRead": True}
-COOLDOWNS = pool_memory.cooldowns_key("us-east-1")
+COOLDOWNS = items.cooldowns_key("us-east-1")
 
 VALUES = st.recursive(
     st.none()
@@ -161,7 +160,7 @@ def test_every_read_is_strongly_consistent(dynamodb: Stubber, stubbed: DynamoSto
     dynamodb.add_response("query", {"Items": []}, {**query, "ScanIndexForward": False, "Limit": 3})
     stubbed.history("demo", 3)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
     stubbed.recall("demo", "us-east-1", NOW)
 
 
@@ -296,8 +295,8 @@ def test_a_survey_is_read_once_a_minute(
 ) -> None:
     """A launch is in a hurry, a survey changes by the hour: it is kept a while, also that there is none."""
     survey = Survey("demo", Requirements(), NOW, (OFFERING.pool,), {"g5.xlarge": 1.006})
-    key = pool_memory.survey_key("demo")
-    for answer, found in (({}, None), ({"Item": _item(key, pool_memory.survey_item(survey))}, survey)):
+    key = items.survey_key("demo")
+    for answer, found in (({}, None), ({"Item": _item(key, items.survey_item(survey))}, survey)):
         dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
         dynamodb.add_response("get_item", answer, _asked(key))
         assert stubbed.recall("demo", "us-east-1", NOW).survey == found
@@ -348,7 +347,7 @@ def test_cooldowns_are_read_once_in_a_while(
     """In a storm they aren't read for each batch, and yet this function knows what it has learned itself."""
     lesson = _cooldown(Scope.of(OFFERING), 900)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
     assert stubbed.recall("demo", "us-east-1", NOW).cooldowns == ()
     dynamodb.add_response("put_item", {})
     stubbed.cool([lesson])
@@ -376,10 +375,10 @@ def test_cooldowns_come_along_with_rows(
 
     read(keys)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
     stubbed.recall("demo", "us-east-1", NOW)
     monotonic.advance(COOLDOWNS_KEPT_S)
-    cooldowns = _item(COOLDOWNS, pool_memory.cooldowns_item([lesson], 1))
+    cooldowns = _item(COOLDOWNS, items.cooldowns_item([lesson], 1))
     found = _item(items.replica_key("demo", 1), items.replica_item(row(1)))
     assert read([_item(COOLDOWNS, {}), *keys], cooldowns, found).replicas == {1: row(1)}
     assert stubbed.recall("demo", "us-east-1", NOW).cooldowns == (lesson,)
@@ -439,7 +438,7 @@ def test_what_is_forgotten_is_dropped_with_the_next_lesson(table: Table) -> None
     for since_s, scope, kept in ((119.9, later[0], {first, later[0]}), (120, later[1], set(later))):
         at = NOW + seconds(since_s)
         store.cool([Cooldown(scope, Cause.REFUSAL, at, at + seconds(60), "dry")])
-        assert pool_memory.cooldowns_of("us-east-1", table.get(COOLDOWNS)).keys() == kept
+        assert items.cooldowns_of("us-east-1", table.get(COOLDOWNS)).keys() == kept
 
 
 def test_a_tick_that_is_announced_here_is_not_asked_about(dynamodb: Stubber, stubbed: DynamoStore) -> None:
@@ -534,7 +533,7 @@ def _cooldown(scope: Scope, for_s: float) -> Cooldown:
 
 def _add_cooldowns(dynamodb: Stubber, revision: int, *cooldowns: Cooldown) -> None:
     """The next look finds that these are the region's cooldowns."""
-    item = _item(COOLDOWNS, pool_memory.cooldowns_item(cooldowns, revision))
+    item = _item(COOLDOWNS, items.cooldowns_item(cooldowns, revision))
     dynamodb.add_response("get_item", {"Item": item}, _asked(COOLDOWNS))
 
 

@@ -93,7 +93,7 @@ def decide(*replicas: Replica, wanted: int | None = None, **seen: Any) -> list[S
 
 def told(loss: Step, version: int = 1) -> list[Step]:
     """A loss that a signal tells of, with its replacement."""
-    return [loss.then(steps.replace(loss.row, NOW, loss.reason, version))]
+    return [loss.with_replacement(NOW, version)]
 
 
 def replacing(loss: Step, version: int = 1) -> Step:

@@ -13,7 +13,7 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.pools import Cause, PurchaseOption
 from spotrelay.plane.core.replica import ReplicaState
-from spotrelay.plane.core.rows import Backoff, LaunchIntent
+from spotrelay.plane.core.rows import Backoff, LaunchIntent, has_lost_its_ids
 from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.serving import changes, observation, reconcile, steps
@@ -202,9 +202,9 @@ def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
     old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED, since_s=5)
     rows = rows_of(old, new)
     assert observation.known(replace(rows, highest_id=9), NOW).replicas == {9: old}
-    assert not observation.has_lost_its_ids(replace(rows, highest_id=9), NOW)
+    assert not has_lost_its_ids(replace(rows, highest_id=9), NOW)
     assert observation.known(replace(rows, highest_id=8), NOW).replicas == {9: old, 10: new}
-    assert observation.has_lost_its_ids(replace(rows, highest_id=8), NOW)
+    assert has_lost_its_ids(replace(rows, highest_id=8), NOW)
 
 
 def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
@@ -214,14 +214,14 @@ def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
     waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 0.001)
     reading = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S)
     for row, is_lost in ((young, False), (reading, False), (launched, True), (waiting, True)):
-        assert observation.has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
+        assert has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
 
 
 def test_a_standbys_row_counts_by_its_age_alone() -> None:
     """It has its instance from the beginning: what is read meanwhile looks as if IDs were lost."""
     for since_s, is_lost in ((5, False), (timing.LEASE_S, False), (timing.LEASE_S + 0.001, True)):
         standby = a_replica(10, ReplicaState.PROVISIONING, since_s=since_s, is_standby=True)
-        assert observation.has_lost_its_ids(replace(rows_of(standby), highest_id=9), NOW) is is_lost
+        assert has_lost_its_ids(replace(rows_of(standby), highest_id=9), NOW) is is_lost
 
 
 def test_a_running_instance_starts_and_a_healthy_one_is_ready() -> None:

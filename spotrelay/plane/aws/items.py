@@ -18,7 +18,7 @@
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
 | `INSTANCE#i-…`    | `META`              | whose instance it is; expires once its replica ended    |
-| `COOLDOWNS#region`| `META`              | what to leave alone, see `pool_memory`                  |
+| `COOLDOWNS#region`| `META`              | what to leave alone there                               |
 | `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked; the same   |
 | `SERVICES`        | name                | a service that has, or had, replicas                    |
 
@@ -42,7 +42,17 @@ from spotrelay.plane.aws.table import ABSENT, Condition, Delete, Key, Put, Updat
 from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.incidents import AlarmState, Incidents
 from spotrelay.plane.core.names import TABLE_TTL, Alarm, Partition
-from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import (
+    CapacityPool,
+    Cause,
+    Cooldown,
+    Image,
+    Offering,
+    PurchaseOption,
+    Reading,
+    Scope,
+    Survey,
+)
 from spotrelay.plane.core.ports import NewerRows
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import (
@@ -687,3 +697,101 @@ def _optional_text(at: datetime | None) -> str | None:
 
 def _optional_time(text: str | None) -> datetime | None:
     return None if text is None else to_time(text)
+
+
+# What is known about pools.
+
+
+def cooldowns_key(region: str) -> Key:
+    """Key of what to leave alone in a region."""
+    return Key(Partition.COOLDOWNS + region, META)
+
+
+def cooldowns_item(cooldowns: Iterable[Cooldown], revision: int) -> dict[str, Any]:
+    """A region's cooldowns as JSON. All there can be, every GPU type in every zone, are some 80 kB."""
+    written = to_json([_cooldown_list(cooldown) for cooldown in cooldowns])
+    return {"schema": SCHEMA, "revision": revision, "cooldowns": written}
+
+
+def cooldowns_of(region: str, item: Values) -> dict[Scope, Cooldown]:
+    """The cooldowns that `cooldowns_item` wrote, in an item which may be empty or of a later version."""
+    if not is_readable(item):
+        return {}
+    cooldowns = (_cooldown_of(region, *written) for written in json.loads(item.get("cooldowns", "[]")))
+    return {cooldown.scope: cooldown for cooldown in cooldowns}
+
+
+def survey_key(service: str) -> Key:
+    """Key of a service's last survey."""
+    return Key(Partition.SURVEY + service, META)
+
+
+def survey_item(survey: Survey) -> dict[str, Any]:
+    """A survey's values, as JSON: nothing looks inside, and as attributes it would be twice as large."""
+    return {
+        "schema": SCHEMA,
+        "service": survey.service,
+        "at": to_text(survey.at),
+        "found": to_json(
+            {
+                "asked": survey.asked.to_dict(),
+                "pools": [pool_list(pool) for pool in survey.pools],
+                "on_demand_prices": dict(survey.on_demand_prices),
+                "spot_prices": [[*pool_list(pool), price] for pool, price in survey.spot_prices.items()],
+                "scores": dict(survey.scores),
+                "elsewhere": dict(survey.elsewhere),
+                "images": [
+                    [version, image.id, image.made_at and to_text(image.made_at)]
+                    for version, image in survey.images.items()
+                ],
+                "earlier": [[to_text(one.at), dict(one.scores)] for one in survey.earlier],
+                "findings": [[finding.kind.value, finding.words] for finding in survey.findings],
+                "accounted_at": survey.accounted_at and to_text(survey.accounted_at),
+            }
+        ),
+    }
+
+
+def survey_of(item: Values) -> Survey:
+    """The survey that `survey_item` wrote."""
+    from spotrelay.plane.core.mending import Finding, FindingKind  # only what launches needs them
+    from spotrelay.plane.core.requirements import Requirements
+
+    found = json.loads(item["found"])
+    return Survey(
+        item["service"],
+        Requirements.from_dict(found["asked"]),
+        to_time(item["at"]),
+        tuple(CapacityPool(*pool) for pool in found["pools"]),
+        found["on_demand_prices"],
+        {CapacityPool(*pool): price for *pool, price in found["spot_prices"]},
+        found["scores"],
+        found.get("elsewhere", {}),
+        tuple(Reading(to_time(at), scores) for at, scores in found.get("earlier", ())),
+        {
+            version: Image(id_, made_at and to_time(made_at))
+            for version, id_, made_at in found.get("images", ())
+        },
+        tuple(Finding(FindingKind(finding), words) for finding, words in found.get("findings", ())),
+        to_time(accounted_at) if (accounted_at := found.get("accounted_at")) else None,
+    )
+
+
+def _cooldown_list(cooldown: Cooldown) -> list[object]:
+    scope = cooldown.scope
+    return [
+        [scope.zone, scope.instance_type, scope.quota, scope.purchase_option and scope.purchase_option.value],
+        cooldown.cause.value,
+        to_text(cooldown.since),
+        to_text(cooldown.until),
+        cooldown.reason,
+        cooldown.strikes,
+    ]
+
+
+def _cooldown_of(
+    region: str, scope: Sequence[str], cause: str, since: str, until: str, reason: str, strikes: int
+) -> Cooldown:
+    zone, instance_type, quota, option = scope
+    found = Scope(region, zone, instance_type, quota, PurchaseOption(option) if option else None)
+    return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)

@@ -1,19 +1,30 @@
-"""`ports.Store` in one DynamoDB table; `items` describes what is in it."""
+"""`ports.Store` in one DynamoDB table; `items` describes what is in it.
+
+What is known about pools is kept for a moment. Cooldowns are one item per region, which can be read along
+with rows and is rewritten under its revision.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from spotrelay.plane.aws import items
+from spotrelay.plane.aws.clients import Kept
 from spotrelay.plane.aws.errors import Cancelled
-from spotrelay.plane.aws.pool_memory import DynamoPoolMemory
-from spotrelay.plane.aws.table import PRESENT, Condition, Delete, Put, Table, Update, as_read
+from spotrelay.plane.aws.table import PRESENT, Condition, Delete, Put, Table, Update, Values, as_read
 from spotrelay.plane.core.held import Held
 from spotrelay.plane.core.incidents import Incidents
+from spotrelay.plane.core.pools import (
+    Cooldown,
+    PoolMemory,
+    Scope,
+    Survey,
+)
 from spotrelay.plane.core.ports import Conflict
 from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
@@ -23,15 +34,48 @@ from spotrelay.plane.core.timing import seconds
 if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
     from spotrelay.plane.core.scaling import OngoingTotal
 
+T = TypeVar("T")
+
 LOCATED_KEPT = 10_000
 """Instances whose replica is remembered."""
 
 
-class DynamoStore(DynamoPoolMemory):
+COOLDOWNS_KEPT_S = 5.0
+"""How long a region's cooldowns are gone by before they are read again, unless they come along with rows.
+What another function learns meanwhile is acted on that much later: a pool that has nothing to give is asked
+once more, among others."""
+
+SURVEY_KEPT_S = 60.0
+"""How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
+
+MAX_REWRITES = 10
+"""How often a region's cooldowns are written anew because somebody else just did. Of five functions at a time
+one always wins, so to lose ten in a row is one in nine, and what is lost is a lesson, not a launch."""
+
+_Known = Mapping[Scope, Cooldown]
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A region's cooldowns, and how often they have been written."""
+
+    revision: int
+    cooldowns: _Known
+
+    @classmethod
+    def of(cls, region: str, item: Values) -> _Remembered:
+        return cls(int(item.get("revision", 0)), items.cooldowns_of(region, item))
+
+
+class DynamoStore:
     """`ports.Store`, in a DynamoDB table."""
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(table, monotonic_s)
+        self._table = table
+        self._cooldowns: Kept[str, _Remembered] = Kept(COOLDOWNS_KEPT_S, monotonic_s)
+        self._regions: set[str] = set()
+        """Whose cooldowns were asked for."""
+        self._surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
         self._located: dict[str, tuple[str, int, tuple[str, ...]]] = {}
         """By instance: its service, replica and other slots, which never change; it brings many events."""
         self._announced: dict[str, datetime] = {}
@@ -67,11 +111,11 @@ class DynamoStore(DynamoPoolMemory):
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """It brings along what a launch that may follow will `recall`."""
-        along = self.pool_keys()
+        along = {items.cooldowns_key(region): region for region in self._regions}
         found = self._table.get_many({*items.keys(service, replica_ids), *along})
-        rows = items.rows_of(service, found)
-        self.take_pools(found, along)
-        return rows
+        for key, region in along.items():
+            self._cooldowns.put(region, _Remembered.of(region, found.pop(key, {})))
+        return items.rows_of(service, found)
 
     def document(self, service: str) -> ServiceSpec | None:
         item = self._table.get(items.document_key(service))
@@ -170,3 +214,74 @@ class DynamoStore(DynamoPoolMemory):
         if is_ours:
             self._announced[service] = due
         return is_ours
+
+    # What is known about pools, shared by all functions.
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        for region, learned in _by_region(cooldowns, lambda cooldown: cooldown.scope.region).items():
+            self._rewrite(region, partial(_with, learned))
+
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        for region, forgiven in _by_region(scopes, lambda scope: scope.region).items():
+            known = self._remembered(region).cooldowns
+            meant = {scope: known[scope] for scope in forgiven if scope in known}
+            self._rewrite(region, partial(_without, meant))
+
+    def note_survey(self, survey: Survey) -> None:
+        self._table.write(Put(items.survey_key(survey.service), items.survey_item(survey)))
+        self._surveys.put(survey.service, survey)
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """Cooldowns come in order of their scopes."""
+        known = self._remembered(region).cooldowns.values()
+        remembered = (cooldown for cooldown in known if cooldown.remembered_until > now)
+        cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
+        return PoolMemory(tuple(cooldowns), self._surveys.get(service, partial(self._read_survey, service)))
+
+    def _remembered(self, region: str) -> _Remembered:
+        self._regions.add(region)
+        return self._cooldowns.get(region, partial(self._read, region))
+
+    def _read(self, region: str) -> _Remembered:
+        return _Remembered.of(region, self._table.get(items.cooldowns_key(region)))
+
+    def _read_survey(self, service: str) -> Survey | None:
+        item = self._table.get(items.survey_key(service))
+        return items.survey_of(item) if item and items.is_readable(item) else None
+
+    def _rewrite(self, region: str, change: Callable[[_Known], _Known]) -> None:
+        """Change a region's cooldowns, anew each time that somebody else has changed them meanwhile."""
+        for _ in range(MAX_REWRITES):
+            remembered = self._remembered(region)
+            changed = change(remembered.cooldowns)
+            if changed == remembered.cooldowns:
+                return
+            revision = remembered.revision + 1
+            item = items.cooldowns_item(changed.values(), revision)
+            if self._table.write(Put(items.cooldowns_key(region), item, as_read(remembered.revision))):
+                self._cooldowns.put(region, _Remembered(revision, changed))
+                return
+            self._cooldowns.forget(region)
+        raise Conflict(f"{region}: others wrote its cooldowns {MAX_REWRITES} times in a row")
+
+
+def _by_region(things: Iterable[T], region_of: Callable[[T], str]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for thing in things:
+        found.setdefault(region_of(thing), []).append(thing)
+    return found
+
+
+def _with(learned: Collection[Cooldown], known: _Known) -> _Known:
+    """Those and these, of one scope the one that ends later, without what was forgotten before the newest."""
+    changed = dict(known)
+    for cooldown in learned:
+        if cooldown.scope not in changed or changed[cooldown.scope].until < cooldown.until:
+            changed[cooldown.scope] = cooldown
+    newest = max(cooldown.since for cooldown in learned)
+    return {scope: cooldown for scope, cooldown in changed.items() if cooldown.remembered_until > newest}
+
+
+def _without(meant: _Known, known: _Known) -> _Known:
+    """All but those; what was learned of the same scope since is newer than what it is forgiven for."""
+    return {scope: cooldown for scope, cooldown in known.items() if meant.get(scope) != cooldown}

@@ -24,13 +24,12 @@ from spotrelay.plane.core.ports import (
     UnreadableDocument,
     highest_ended_id,
 )
-from spotrelay.plane.core.rows import Changes, Removal, Rows
+from spotrelay.plane.core.rows import Changes, Removal, Rows, has_lost_its_ids
 from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events import Signal
 from spotrelay.plane.placement import launching
 from spotrelay.plane.serving import interruption, rollout
-from spotrelay.plane.serving.observation import has_lost_its_ids
 
 MAX_DECISIONS = 50
 """How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
@@ -182,11 +181,8 @@ class Signals:
         is_shared = bool(spec and others and spec.slots) or any(r.slots > 1 for r in others)
         if spec and (spec.may_have_standbys or is_shared or rows.rollback is not None):
             return store.load(service)
-        related = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
-        related |= {r.replaces for r in rows.replicas.values() if r.is_move and r.replaces}
-        if related <= replica_ids:
-            return rows
-        return store.read(service, replica_ids | related)
+        related = {id_ for r in rows.replicas.values() for id_ in r.related}
+        return rows if related <= replica_ids else store.read(service, replica_ids | related)
 
     def _mend_ids(self, service: str) -> None:
         """Raise the highest ID on record to the highest in the table: or IDs would be given twice.

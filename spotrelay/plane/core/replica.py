@@ -288,6 +288,13 @@ class Replica:
         return self.is_move and before is not None and before.is_counted
 
     @property
+    def related(self) -> list[int]:
+        """What must be known beside it to judge its loss: what is to take over, and what it is to move."""
+        takes_over = self.replaced_by if self.state.is_active else None
+        was_to_move = self.replaces if self.is_move else None
+        return [id_ for id_ in (takes_over, was_to_move) if id_]
+
+    @property
     def is_warned(self) -> bool:
         """EC2 is taking its instance back."""
         return self.warned_at is not None

@@ -8,10 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from spotrelay.plane.core import timing
 from spotrelay.plane.core.held import Held
 from spotrelay.plane.core.incidents import Incidents
-from spotrelay.plane.core.replica import Replica
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.timing import seconds
 
 if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
     from spotrelay.plane.core.notices import Notice
@@ -230,6 +232,24 @@ class Changes:
 
 def _stored(row: Replica) -> Replica:
     return replace(row, revision=row.revision + 1)
+
+
+def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
+    """Whether there are rows with IDs that, by the service's own entry, were never given, and not just now.
+
+    Between a row's creation and its instance lies a launch, which is longer than any read.
+    """
+    newest = now - seconds(timing.LEASE_S)
+    return any(
+        id_ > rows.highest_id
+        # A standby that is resumed, or stands by again, gets its row and its instance at once.
+        and (replica.since < newest if replica.is_standby else _has_been_there(replica, newest))
+        for id_, replica in rows.replicas.items()
+    )
+
+
+def _has_been_there(replica: Replica, newest: datetime) -> bool:
+    return replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest
 
 
 # How many replicas a service should have, and who says so: the service file for good, others for a while.

@@ -107,8 +107,8 @@ def _with_its_place(step: Step, spec: ServiceSpec | None, rows: Rows, now: datet
     is_moving = lost.moves_in(rows)
     if not is_moving and is_missed(lost, rows):
         version = _version(spec, rows, lost) if spec else 0
-        return step.then(steps.replace(step.row, now, step.reason, version))
-    return step.then(steps.go_without(step.row)) if is_moving or goes_without(lost) else step
+        return step.with_replacement(now, version)
+    return step.without_replacement() if is_moving or goes_without(lost) else step
 
 
 def _version(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:

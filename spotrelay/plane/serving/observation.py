@@ -10,7 +10,7 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import Instance, TargetState
 from spotrelay.plane.core.pools import Offering, PoolMemory
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.rows import Rows, has_lost_its_ids
 from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
@@ -113,24 +113,6 @@ def known(rows: Rows, now: datetime) -> Rows:
         return rows
     replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
     return replace(rows, replicas=replicas)
-
-
-def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
-    """Whether there are rows with IDs that, by the service's own entry, were never given, and not just now.
-
-    Between a row's creation and its instance lies a launch, which is longer than any read.
-    """
-    newest = now - seconds(timing.LEASE_S)
-    return any(
-        id_ > rows.highest_id
-        # A standby that is resumed, or stands by again, gets its row and its instance at once.
-        and (replica.since < newest if replica.is_standby else _has_been_there(replica, newest))
-        for id_, replica in rows.replicas.items()
-    )
-
-
-def _has_been_there(replica: Replica, newest: datetime) -> bool:
-    return replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest
 
 
 def ready_count(rows: Rows) -> int:

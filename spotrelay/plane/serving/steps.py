@@ -158,6 +158,14 @@ class Step:
         both["says"] = {**self.says, **following.says}
         return Step(**both)
 
+    def with_replacement(self, now: datetime, version: int) -> Step:
+        """This and the replacement for what it takes, for the same reason: one step, so one commit."""
+        return self.then(replace(self.row, now, self.reason, version))
+
+    def without_replacement(self) -> Step:
+        """This, and the word that nothing comes in its place."""
+        return self.then(go_without(self.row))
+
 
 _FIELDS = tuple(one.name for one in fields(Step))
 

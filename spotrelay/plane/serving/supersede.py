@@ -40,7 +40,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
     }
     in_vain = at_most(may_go, [as_serving(r, found_ill) for r in _in_vain(spec, seen, superseded, found_ill)])
-    yield from (_without(steps.drain(rows.replicas[r.id], now, GIVEN_UP)) for r in in_vain)
+    yield from (steps.drain(rows.replicas[r.id], now, GIVEN_UP).without_replacement() for r in in_vain)
     may_go -= sum(r.serves for r in in_vain)
     extra, given_up = 0, {r.id for r in in_vain}
     superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
@@ -61,14 +61,14 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         elif replica.serves and _is_ill(successor, now):
             # What it was to replace serves, so nothing need come in its place.
             given_up.add(successor.id)
-            yield _without(steps.drain(successor, now, UNHEALTHY))
+            yield steps.drain(successor, now, UNHEALTHY).without_replacement()
     candidates = [
         r for r in staying if r.id in seen.read.replicas and r.id not in superseded and r.id not in given_up
     ]
     due = {r.id: replacement for r in candidates if (replacement := _due(spec, r, seen, now))}
     # One that was to be replaced and serves all the same takes the place of another that doesn't answer.
     for unhealthy in [r for r in candidates if r.id in due and not r.serves][:extra]:
-        yield _without(steps.drain(unhealthy, now, due.pop(unhealthy.id).reason))
+        yield steps.drain(unhealthy, now, due.pop(unhealthy.id).reason).without_replacement()
         extra -= 1
     # So too of one whose own replacement waits for others: those may wait for the room that it takes.
     waiting = (r for r in superseded.values() if not rows.replicas[r.replaced_by or 0].stays)
@@ -140,10 +140,9 @@ def _take_back(
             continue
         if replica.id not in superseding and not replica.is_fallback:
             # What it replaced was lost meanwhile.
-            version = rollout.proven(spec, seen.rows, replica)
-            yield going.then(steps.replace(going.row, now, GIVEN_UP, version))
+            yield going.with_replacement(now, rollout.proven(spec, seen.rows, replica))
         elif replica.instance_id is not None:
-            yield _without(going)
+            yield going.without_replacement()
         else:
             yield going
 
@@ -155,11 +154,6 @@ def _away(replica: Replica, now: datetime, reason: str, seen: Observation) -> St
     if replica.state is not ReplicaState.REQUESTED:
         return steps.drain(replica, now, reason)
     return None if replica.launch_id in seen.rows.intents else steps.end(replica, now, reason)
-
-
-def _without(going: Step) -> Step:
-    """What goes, and gets no replacement."""
-    return going.then(steps.go_without(going.row))
 
 
 RECOMMENDED = "rebalance recommendation"

@@ -19,12 +19,7 @@ from spotrelay.plane.aws.errors import Cancelled
 from spotrelay.plane.aws.table import PRESENT, Condition, Delete, Put, Table, Update, Values, as_read
 from spotrelay.plane.core.held import Held
 from spotrelay.plane.core.incidents import Incidents
-from spotrelay.plane.core.pools import (
-    Cooldown,
-    PoolMemory,
-    Scope,
-    Survey,
-)
+from spotrelay.plane.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.plane.core.ports import Conflict
 from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
@@ -38,7 +33,6 @@ T = TypeVar("T")
 
 LOCATED_KEPT = 10_000
 """Instances whose replica is remembered."""
-
 
 COOLDOWNS_KEPT_S = 5.0
 """How long a region's cooldowns are gone by before they are read again, unless they come along with rows.
@@ -240,9 +234,9 @@ class DynamoStore:
 
     def _remembered(self, region: str) -> _Remembered:
         self._regions.add(region)
-        return self._cooldowns.get(region, partial(self._read, region))
+        return self._cooldowns.get(region, partial(self._read_cooldowns, region))
 
-    def _read(self, region: str) -> _Remembered:
+    def _read_cooldowns(self, region: str) -> _Remembered:
         return _Remembered.of(region, self._table.get(items.cooldowns_key(region)))
 
     def _read_survey(self, service: str) -> Survey | None:

@@ -108,8 +108,8 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "successors-not-read",
-        old="        if related <= replica_ids:\n",
-        new="        if True:\n",
+        old="return rows if related <= replica_ids else",
+        new="return rows if True else",
         wrong="a warned replica whose replacement is under way gets a second one",
     ),
     HandMade(

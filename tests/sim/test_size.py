@@ -15,8 +15,9 @@ def lines_of_code(source: str) -> int:
     """How many lines have code: no docstring (of a constant or field, too), comment, import or blank line."""
     left_out: set[int] = set()
     for node in ast.walk(ast.parse(source)):
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.stmt) and (is_import or is_text):
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(map(str.strip, source.splitlines()), 1)
     return sum(bool(line) and line[0] != "#" and number not in left_out for number, line in lines)

@@ -53,7 +53,7 @@ NAVIGATION = {
         "replay",
         "examples-checked",
     ],
-    "Decide": ["comparison", "decisions/index", "decisions/details"],
+    "Decide": ["comparison", "decisions/index"],
 }
 """The pages, in the order of the site's navigation. One that isn't there yet is left out; one that is there
 and isn't named here fails the build."""

@@ -12,7 +12,7 @@ MOST_WORDS = {"README.md": 900, "docs/reliability.md": 1500}
 """As `wc -w` counts: code, tables and links included."""
 
 MOST_WORDS_OF_A_DECISION = 500
-"""One page. What is more goes to docs/decisions/details.md."""
+"""One page. A second topic is a second decision."""
 
 
 RECORDS = sorted((ROOT / "docs" / "decisions").glob("20*.md"))

@@ -36,29 +36,6 @@ def deployed(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ())
 
     `scratch` is an empty directory outside of `settings.out`. Fails at the end if a secret got anywhere.
     """
-    with standing(settings, scratch, others) as found:
-        yield found.operator
-        found.look_around()
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A deployment, and what is looked at before it goes."""
-
-    operator: Operator
-    planted: Planted
-    logs: Path
-
-    def look_around(self) -> None:
-        """Keep what the functions said, note what they counted; fail if a secret got anywhere."""
-        self.operator.save_function_logs(self.logs)
-        emitted.note(self.operator, self.logs)
-        self.planted.must_not_have_leaked(self.operator, self.logs)
-
-
-@contextmanager
-def standing(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ()) -> Iterator[Standing]:
-    """The same for whoever looks around before the deployment itself has gone."""
     # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
     os.environ.setdefault("no_proxy", "127.0.0.1")
     deployment.clear(settings.out)
@@ -71,9 +48,10 @@ def standing(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ())
         operator = Operator(deployer.deploy())
         planted.store(operator)
         try:
-            yield Standing(operator, planted, settings.logs)
-        except BaseException:
+            yield operator
+        finally:
             operator.save_function_logs(settings.logs)
-            raise
+        emitted.note(operator, settings.logs)
+        planted.must_not_have_leaked(operator, settings.logs)
     finally:
         processes.stop_all()

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lab.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
-from lab.demo.operator import Operator
+from lab.demo.operator import LocalSession, Operator
 from spotrelay.plane.core.names import TAG_SERVICE, alarms_prefix
 from spotrelay.plane.core.replica import ReplicaState
 from stacks.removal import SERVICES_GO_FIRST
@@ -33,7 +33,9 @@ def removed(operator: Operator, stories: Stories) -> Iterator[tuple[Clients, str
     assert stories.hung.bench.service == REMOVED
     bench = Bench(operator, REMOVED)
     bench.settled(has_history=False)
-    assert len(_left(operator, REMOVED)) > 10, "what is looked for is there as long as the service is"
+    assert len(left_of(operator.session, REMOVED)) > 10, (
+        "what is looked for is there as long as the service is"
+    )
     with Clients(bench) as clients:
         cloudformation = operator.session.client("cloudformation")
         # By its name it can't be asked for any more once it is deleted.
@@ -123,7 +125,7 @@ def test_a_removed_service_is_drained_and_leaves_nothing(
     assert clients.stop().cut == 0
     ended = operator.store.history(REMOVED, 3)
     assert {(r.state, r.reason) for r in ended} == {(ReplicaState.TERMINATED, "service removed")}
-    assert _left(operator, REMOVED) == []
+    assert left_of(operator.session, REMOVED) == []
     deleted = [
         event["ResourceType"]
         for event in reversed(_events(operator, stack_id))
@@ -132,9 +134,9 @@ def test_a_removed_service_is_drained_and_leaves_nothing(
     assert deleted.index("AWS::SSM::Parameter") < deleted.index("Custom::SpotRelayReplicas")
 
 
-def _left(operator: Operator, service: str) -> list[str]:
+def left_of(account: LocalSession, service: str) -> list[str]:
     """Everything in the account that was made for a service: what bears its tag or its stack's name."""
-    client = operator.session.client
+    client = account.client
     ec2, elb = client("ec2"), client("elbv2")
     tagged = [{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}]
     found = [

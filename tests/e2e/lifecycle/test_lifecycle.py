@@ -12,7 +12,7 @@ from lab.demo.operator import Operator
 from lab.demo.settings import ROOT
 from spotrelay.file.model import DEFAULT_IMAGE
 from tests import json_documents
-from tests.e2e.availability.test_stacks import _left as left_of
+from tests.e2e.availability.test_stacks import left_of
 from tests.e2e.clients import Clients
 from tests.e2e.counted.test_counted import images
 from tests.e2e.faults.bench import Bench
@@ -101,7 +101,7 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     )
     assert all(id_ in out for id_ in instances), "what goes is listed by its ID"
     assert "DRAINING" in out
-    assert left_of(operator, MINE) == []
+    assert left_of(operator.session, MINE) == []
 
     assert {r.id for r in demo.watch.look().present} == before
     assert demo.watch.look().ready

@@ -56,7 +56,7 @@ def chaos(
 ) -> None:
     """Run the controller in simulated time under every fault, and check that no rule is ever broken.
 
-    The exit code is 1 if a rule was broken, or if a standard run left a fault untried somewhere.
+    The exit code is 1 if a rule was broken, or if a standard run didn't try every fault everywhere.
 
     Example: spotrelay chaos --seed 3
     """

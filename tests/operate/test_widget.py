@@ -179,7 +179,9 @@ def test_what_clients_met_is_drawn() -> None:
     for words in ("requests: 120", "replicas: 4", "load balancer: 2", "p50: 0.2 s", "p99: 4.0 s"):
         assert f"■ {words}</span>" in found
     assert "Requests: not known" in rendered(seen(on(1)), (), None)
-    assert "Nobody says which load balancer" in rendered(seen(on(1)), (), replace(served, minutes=None))
+    assert "load balancer of this service isn't known" in rendered(
+        seen(on(1)), (), replace(served, minutes=None)
+    )
 
 
 def test_a_line_has_gaps_where_nothing_is_known() -> None:

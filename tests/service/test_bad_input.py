@@ -277,7 +277,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         standby("1, standby_zones: [us-east-1c]").replace(
             "ports: 8081", "ports: 8081\n  zones: [us-east-1a]"
         ),
-        "10:41: spotrelay.standby_zones[0]: us-east-1c is none of resources.zones, us-east-1a: "
+        "10:41: spotrelay.standby_zones[0]: us-east-1c isn't one of resources.zones, us-east-1a: "
         "change one of the two",
     ),
     "standbys in another section": (

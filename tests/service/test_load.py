@@ -298,7 +298,7 @@ def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: 
         ("drain_seconds: 100", "100 s leave a warned replica no time to serve on: there are 120 s in all"),
         ("drain_seconds: 100\n  on_warning: serve_on", "100 s leave a warned replica no time to serve on"),
         ("drain_seconds: 119\n  on_warning: leave", None),
-        ("drain_seconds: 120\n  on_warning: leave", "120 s hold only for replicas that nobody takes away"),
+        ("drain_seconds: 120\n  on_warning: leave", "120 s hold only for replicas that EC2 doesn't take"),
     ],
 )
 def test_a_drain_that_leaves_no_time_is_a_warning(service: Loader, fields: str, warned: str | None) -> None:

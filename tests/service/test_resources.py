@@ -534,7 +534,7 @@ def test_one_port_serves(service: Loader, resources: str, serving: str, port: in
         (
             "ports: 8080",
             ", ports: 80",
-            "2: service.ports: 80 is none of resources.ports: change one of the two",
+            "2: service.ports: 80 isn't one of resources.ports: change one of the two",
         ),
         ("ports: 9-1", "", "6: resources.ports: expected a port from 1 to 65535, such as 8080, got '9-1'"),
         (

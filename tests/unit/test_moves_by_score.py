@@ -210,7 +210,7 @@ def test_only_better_zones_are_asked() -> None:
     assert made.steps == ()
     assert made.left_out[B5] == "scored 4: no move to less than 5"
     unknown = plan(SPEC, SPOT, PoolMemory(), NOW, min_score=5)
-    assert unknown.left_out[B5] == "scored nobody knows what: no move to less than 5"
+    assert unknown.left_out[B5] == "has no lasting score: no move to less than 5"
 
 
 # The whole way.

@@ -304,7 +304,7 @@ def _drain_too_long(service: Service) -> str | None:
     """What a drain that doesn't fit into an interruption's time leads to; None if it fits."""
     if service.drain_s >= WARNING_S:
         return (
-            f"{service.drain_s} s hold only for replicas that nobody takes away: after a warning "
+            f"{service.drain_s} s hold only for replicas that EC2 doesn't take away: after a warning "
             f"there are {WARNING_S} s in all, and requests that run longer are cut"
         )
     if service.on_warning is not OnWarning.LEAVE and service.drain_s + BALANCER_LAG_S >= WARNING_S:

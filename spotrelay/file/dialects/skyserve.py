@@ -26,7 +26,7 @@ SAME: dict[Location, Location] = {
 _WITHOUT_EFFECT = {
     "config": "SkyPilot's own configuration says nothing to SpotRelay",
     "experimental": "SkyPilot's own configuration says nothing to SpotRelay",
-    "event_callback": "SpotRelay calls nobody: alarms and metrics say what happens",
+    "event_callback": "SpotRelay makes no callbacks: alarms and metrics say what happens",
     "inputs": "they are for SkyPilot's optimizer",
     "outputs": "they are for SkyPilot's optimizer",
 }

@@ -453,4 +453,4 @@ def port_findings(values: Mapping[str, Any]) -> Iterator[Finding]:
         message = "several ports, and service.ports doesn't say which one serves: add it, or leave one here"
         yield Finding(("resources", "ports"), message)
     elif opened and isinstance(serving, int) and serving not in opened:
-        yield Finding(("service", "ports"), f"{serving} is none of resources.ports: change one of the two")
+        yield Finding(("service", "ports"), f"{serving} isn't one of resources.ports: change one of the two")

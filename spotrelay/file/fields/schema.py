@@ -270,7 +270,7 @@ class ServiceFile(Fields):
         findings += [
             Finding(
                 ("spotrelay", "standby_zones", index),
-                f"{zone} is none of resources.zones, {', '.join(zones)}: change one of the two",
+                f"{zone} isn't one of resources.zones, {', '.join(zones)}: change one of the two",
             )
             for index, zone in enumerate(self.spotrelay.standby_zones or ())
             if zones and zone not in zones

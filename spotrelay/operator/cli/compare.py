@@ -56,7 +56,7 @@ def compare(
     """Show side by side what an on-demand instance and a group of Spot instances have, cost and lose.
 
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
-    2 for input that can't be, 3 if AWS can't be asked.
+    2 for wrong input, 3 if AWS can't be asked.
 
     Example: spotrelay compare --on-demand p4d.24xlarge --spot 'g6e.xlarge*8'
     """

@@ -178,7 +178,7 @@ def _of_configuration(error: BotoCoreError) -> Told:
         case LoginError():
             return Told(f"{error}: sign in with `aws login`", EXIT_NO_ACCESS)
         case CredentialRetrievalError():
-            return Told(f"{error}: mend the profile, see `aws configure list`", EXIT_NO_ACCESS)
+            return Told(f"{error}: fix the profile, see `aws configure list`", EXIT_NO_ACCESS)
         case ProfileNotFound():
             remedy = "name one that `aws configure list-profiles` shows, with --profile or AWS_PROFILE"
             return Told(f"{error}: {remedy}", EXIT_BAD_INPUT)

@@ -103,9 +103,9 @@ def recommend(
     With --service NAME: which types of a running service earned their place, which to drop and what to add.
 
     Prices, placement scores and how often EC2 takes Spot instances back are AWS's. Without credentials, or
-    with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what
-    no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if nothing
-    fits, 2 for input that can't be, 3 if AWS can't be asked.
+    with --offline, it uses a dated copy of on-demand's list prices, and says what is missing. Bounds are
+    what no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if
+    nothing fits, 2 for wrong input, 3 if AWS can't be asked.
 
     Example: spotrelay recommend --model llama3-8b --batch 8
     """

@@ -45,7 +45,7 @@ def scale(
 ) -> None:
     """Set another number of replicas than the service file's for a while, or show the number.
 
-    Afterwards the service file's number counts again, without a deployment. It asks before it sets none.
+    Afterwards the service file's number counts again, without a deployment. It asks before it sets 0.
 
     Example: spotrelay scale demo 5 --for 2h
     """

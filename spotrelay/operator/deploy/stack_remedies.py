@@ -62,7 +62,7 @@ _COMMANDS = {
     "DELETE_FAILED": ("part of it has been deleted", "aws cloudformation delete-stack"),
     "UPDATE_FAILED": ("the failure wasn't rolled back", "aws cloudformation rollback-stack"),
     "UPDATE_ROLLBACK_FAILED": (
-        "it could be brought back only in part: mend what its events name",
+        "its rollback failed half way: fix what its events name",
         "aws cloudformation continue-update-rollback",
     ),
 }

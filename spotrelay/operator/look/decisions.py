@@ -34,7 +34,7 @@ ACTIONS = {
     "NoteTrouble": "why it isn't ready has changed",
     "NoteWarning": "EC2 takes its instance back while it drains",
     "RaiseHighestId": "the highest ID on record was too low, and is raised",
-    "Recount": "the table's count of serving replicas was wrong, and is mended",
+    "Recount": "the table's count of serving replicas was wrong, and is corrected",
     "Register": "is put into rotation",
     "Replace": "a replacement is requested",
     "Request": "more replicas are requested",
@@ -44,7 +44,7 @@ ACTIONS = {
     "Start": "has its instance, and starts",
     "StartInstance": "its stopped instance is started",
     "StopInstance": "its instance is stopped, as it should have been",
-    "TakeIn": "an instance that nothing on record knew gets a row",
+    "TakeIn": "an instance that wasn't on record gets a row",
     "TakeOut": "its instance is taken out of rotation",
     "Terminate": "its instance is terminated",
     "TryOut": "its stopped instance is started once, to see that it comes back",
@@ -130,7 +130,7 @@ def _probed(line: Facts) -> str:
         )
         if line.get(name)
     ]
-    return f"probed: {', '.join(parts) or 'nobody'}"
+    return f"probed: {', '.join(parts) or 'no replica'}"
 
 
 def _told(line: Facts) -> str:
@@ -145,37 +145,37 @@ def _denied(line: Facts) -> str:
 
 SENTENCES: Mapping[str, Callable[[Facts], str]] = {
     "accounting_failed": _said("the days' costs weren't written down: {error}"),
-    "alarms_not_told": _said("its alarms hear nothing new: {error}"),
+    "alarms_not_told": _said("its alarms got no new data: {error}"),
     "announced": _said("EC2 has announced events for {instances}"),
     "better_elsewhere": _said("Spot is likelier to be had elsewhere: {scores}; here {best_score} at best"),
-    "conflict": _said("something else wrote at the same time, so it is decided anew: {detail}"),
+    "conflict": _said("the rows changed at the same time, so this is decided anew: {detail}"),
     "crash_looping": _said("version {version} crashes again and again: {failures} failures in a row"),
     "crashing": _said("replicas {replicas} of version {version} crash while they start"),
     "denied": _denied,
     "document_unknown": _said("the service's document couldn't be read: {error}"),
     "drill": _said("a drill interrupts {instances} (experiment {experiment})"),
     "events_dropped": _said("{count} events are given up, after too many refusals: {ids}"),
-    "events_unsent": _said("{count} events weren't taken, and are sent again: {why}"),
+    "events_unsent": _said("EventBridge refused {count} events; they are sent again: {why}"),
     "held_back": _said("held back: {what}, because {why}; {remedy}"),
-    "ids_mended": _said("the highest ID on record was {was}, and is mended to {highest_id}"),
+    "ids_mended": _said("the highest ID on record was {was}, and is raised to {highest_id}"),
     "image_gone": _said("image {image} of version {version} is gone: nothing can be launched from it"),
     "last_survey_unread": _said("the last survey couldn't be read: {error}"),
     "launch": _launch,
     "launch_blocked": _said("no retry gets {purchase_option} instances ({code}): {error}; {remedy}"),
-    "launch_overtaken": _said("a launch was looked after by something else meanwhile: {detail}"),
-    "launches_held": _said("{replicas} launches wait, for as many a minute were begun as the file allows"),
-    "lessons_lost": _said("what was learned of pools got lost: {error}"),
+    "launch_overtaken": _said("the replicas' rows changed during the launch: {detail}"),
+    "launches_held": _said("{replicas} launches wait: the file allows no more in this minute"),
+    "lessons_lost": _said("what was learned about pools couldn't be stored: {error}"),
     "load_unknown": _said("the load couldn't be read: {error}"),
     "not_accounted": _said("the days' costs weren't written down: {why}"),
     "not_appraised": _said("what it costs wasn't counted: {error}"),
     "not_noted": _said("what is held back couldn't be put on record: {error}"),
     "not_surveyed": _said("no survey: {why}"),
     "not_told": _said("events couldn't be sent: {error}"),
-    "ongoing_not_kept": _said("how many requests are under way couldn't be kept: {error}"),
+    "ongoing_not_kept": _said("the number of ongoing requests couldn't be stored: {error}"),
     "ongoing_unknown": lambda line: _said(
-        "how many requests are under way isn't known: {error}"
+        "the number of ongoing requests isn't known: {error}"
         if "error" in line
-        else "how many requests are under way isn't known of {replicas} replicas: {why}"
+        else "the number of ongoing requests of {replicas} replicas isn't known: {why}"
     )(line),
     "overridden": _said("an operator's override was carried out; no longer: {no_longer}"),
     "override_lapsed": _said("an operator's override wasn't carried out: {why}; {remedy}"),
@@ -198,8 +198,8 @@ SENTENCES: Mapping[str, Callable[[Facts], str]] = {
     "survey_unanswered": _said("AWS didn't tell {asked_for}: {error}"),
     "surveyed": _said("surveyed {pools} pools; the best placement score is {best_score}"),
     "tick_failed": _said("a tick failed, and comes again: {error}"),
-    "to_mend": _said("a person must mend ({kind}): {found}"),
+    "to_mend": _said("somebody must fix this ({kind}): {found}"),
     "told": _told,
-    "zones_looked_at": _said("what the load balancer's zones answer couldn't be read: {error}"),
+    "zones_looked_at": _said("EC2 described instances only zone by zone: {error}"),
 }
 """By the record's name."""

@@ -160,7 +160,7 @@ def _too_dear(
 ) -> str | None:
     price = memory.survey.spot_prices.get(pool) if memory.survey else None
     if max_price is not None and (price is None or price > max_price):
-        return f"costs {price or 'nobody knows how many'} USD: no move for more than {max_price}"
+        return f"costs {price or 'an unknown number of'} USD: no move for more than {max_price}"
     if spec.max_price_share is None:
         return None
     cap = caps.get(pool.instance_type)
@@ -179,7 +179,7 @@ def _is_no_better(
     lasting = survey.lasting(pool.zone, timing.SCORES_LAST_S) if survey and is_answer else None
     if lasting and lasting[0] >= min_score:
         return None
-    scored = f"scored {lasting[0]}" if lasting else "scored nobody knows what"
+    scored = f"scored {lasting[0]}" if lasting else "has no lasting score"
     return f"{scored}: no move to less than {min_score}"
 
 

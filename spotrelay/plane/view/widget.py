@@ -193,7 +193,7 @@ def _graphs(served: Served | None) -> str:
     if served is None:
         return "<p>Requests: not known.</p>"
     if served.minutes is None:
-        return "<p>Nobody says which load balancer is this service's: its requests aren't known.</p>"
+        return "<p>The load balancer of this service isn't known, and so neither are its requests.</p>"
     minutes, minute = served.minutes, served.period / timedelta(minutes=1)
 
     def line(name: str, color: str, values: Iterable[tuple[datetime, float | None]]) -> Line:

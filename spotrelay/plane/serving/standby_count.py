@@ -6,8 +6,8 @@ a standby: as many as were ever lost together. Where the record is too short to 
 because the replicas of one service tend to sit in one pool.
 
 The number so far is in `spec.standby`. Evidence that it is too small counts at once; a smaller one needs
-more evidence than to stay there, so that it doesn't go up and down. docs/decisions/2026-11-23-how-many-standbys.md has
-the reasons.
+more evidence than to stay there, so that it doesn't go up and down.
+docs/decisions/2026-11-23-how-many-standbys.md has the reasons.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     if instance is None:
         return missing.overdue(view, row)
     if row.state is ReplicaState.DRAINING:
-        return ""
+        return "its instance is terminated" if instance.state is InstanceState.TERMINATED else ""
     if row.missing_since is not None:
         return f"it is shown, missing since {row.missing_since}"
     if not instance.state.is_alive:

@@ -211,11 +211,11 @@ def test_without_a_name_the_function_draws_all_services(monkeypatch: pytest.Monk
     )
     context: Any = Context()
     monkeypatch.setattr(function, "account", lambda: account)
-    monkeypatch.setattr(function, "ringing", lambda _: {"chat": ["NothingReady"]})
+    monkeypatch.setattr("spotrelay.plane.aws.alarms.ringing", lambda _: {"chat": ["NothingReady"]})
     cells = Cells(function.handler({}, context)).cells
     assert cells[:4] == ["broken", "UNKNOWN", "no JSON", "none"]
     assert (cells[8], cells[9], cells[11]) == ("chat", "NOT WHOLE 0/3", "NothingReady")
-    monkeypatch.setattr(function, "ringing", denied)
+    monkeypatch.setattr("spotrelay.plane.aws.alarms.ringing", denied)
     # As the board asks while no service is chosen.
     assert Cells(function.handler({"service": EVERY_SERVICE}, context)).cells[11] == "not known"
 

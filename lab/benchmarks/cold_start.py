@@ -90,7 +90,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
             ratio(wholes["ours"], wholes["theirs"]),
             "x",
             "import and the clients of a first warning, to importing boto3 and making the same clients",
-            at_most=1.25,
+            at_most=1.15,
             tolerance=0.15,
         ),
         Figure(

@@ -36,10 +36,7 @@ METRICS_PATH = Field(
     default="/metrics", pattern=r"^/[\x21-\x7e]*$", max_length=1024, description="a path such as /metrics"
 )
 
-LONGEST_DELAY_S = 86_400
-
 _REPLICAS = f"a whole number from 0 to {MAX_REPLICAS}"
-_DELAY = f"whole seconds from 0 to {LONGEST_DELAY_S}"
 
 
 class _Range(Fields):

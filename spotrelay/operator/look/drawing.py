@@ -32,8 +32,6 @@ LOOKS: tuple[tuple[str, tuple[float, ...]], ...] = (
 MOST_CURVES = len(LOOKS)
 """More can't be told apart: the cheapest are drawn."""
 
-FORMATS = (".png", ".svg")
-
 LABEL = 0.05
 """Of the axis: the height of a line of the labels, in the size in which they are written."""
 

@@ -503,19 +503,23 @@ class Following:
         """
         reached: list[Reached] = []
         waiting = list(services)
+        seen: dict[str, Progress] = {}
         lines: dict[str, str] = {}
         while waiting:
+            # Asked once a round: if time runs out while services are read, those read first have one more.
+            is_over = self._limit.is_over
             for service in list(waiting):
-                found = self._look(service)
+                found = self._look(service) or seen.get(service)
                 if found is None:
                     continue
+                seen[service] = found
                 line = self._shown(found)
                 if lines.get(service) != line:
                     lines[service] = line
                     self._teller.say(line)
                 self._teller.now(f"{line} ({duration(self._limit.elapsed_s)})")
                 why_not = "" if found.is_done else found.stopped
-                if not (found.is_done or why_not) and self._limit.is_over:
+                if not (found.is_done or why_not) and is_over:
                     why_not = (
                         f"not within {duration(self._limit.lasts_s)}: {found.waits_for or line}. It goes on:"
                         f" look with spotrelay status {service}, or give --timeout more"
@@ -523,7 +527,7 @@ class Following:
                 if found.is_done or why_not:
                     waiting.remove(service)
                     reached.append(Reached(found, self._limit.elapsed_s, why_not))
-            if waiting and self._limit.is_over:
+            if waiting and is_over:
                 raise CommandError(
                     f"{', '.join(waiting)}: nothing could be read within"
                     f" {duration(self._limit.lasts_s)}: look with spotrelay status",

@@ -48,8 +48,8 @@ def _follow(monkeypatch: pytest.MonkeyPatch, reader: Reader, lasts_s: float) -> 
             service, 1, (), 0, 1, 0, 0, 0, is_done=False, stopped="", waits_for=f"{service} starts"
         ),
     )
-    monkeypatch.setattr(deploying.time, "sleep", reader.sleep)
-    monkeypatch.setattr(deploying.time, "monotonic", lambda: reader.now_s)
+    monkeypatch.setattr("time.sleep", reader.sleep)
+    monkeypatch.setattr("time.monotonic", lambda: reader.now_s)
     anything: Any = None
     teller = Teller()
     limit = deploying.Limit.of(lasts_s)

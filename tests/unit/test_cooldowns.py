@@ -176,7 +176,7 @@ def test_of_two_cooldowns_the_later_end_counts() -> None:
 # What each refusal is about.
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", OPTIONS.values())
 @pytest.mark.parametrize(
     ("kind", "cooled"),
     [

@@ -69,7 +69,7 @@ def plan(spec: ServiceSpec, rows: Rows, count: int) -> Plan:
     why = next(_why_not(spec, rows, there), None)
     if why:
         raise RefusedError(f"the fleet isn't whole: {why}; no drill now")
-    spot = [r for r in there if r.offering and r.offering.purchase_option.is_interruptible]
+    spot = [r for r in there if r.offering and r.offering.purchase_option.has_spot_requests]
     if len(spot) < count:
         raise RefusedError(
             f"{len(spot)} of {len(there)} replicas are on Spot, and {count} should be interrupted"

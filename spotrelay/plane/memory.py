@@ -351,7 +351,7 @@ class MemoryFleet:
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         asked = (self.instances[i] for i in instance_ids if i in self.instances)
         alive = (i for i in asked if i.state.is_alive)
-        spared = {i.id for i in alive if i.offering.purchase_option.is_interruptible}
+        spared = {i.id for i in alive if i.offering.purchase_option.has_spot_requests}
         said = (i for i in instance_ids if i in self.interrupted or i in spared)
         return {i: self.interrupted.get(i) for i in said}
 

@@ -11,12 +11,15 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 import spotrelay
+from spotrelay.operator import drill
+from spotrelay.operator.drill import RefusedError
 from spotrelay.plane.accounting import days
 from spotrelay.plane.aws import items
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.fleet import Ec2Fleet, instance_of
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.core import timing
+from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.pools import (
     OPTIONS,
@@ -34,14 +37,18 @@ from spotrelay.plane.core.pools import (
 from spotrelay.plane.core.ports import LaunchRequest
 from spotrelay.plane.core.quotas import needs
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec
 from spotrelay.plane.core.timing import seconds
+from spotrelay.plane.placement.launching import FALLBACK_DELAY_S
 from spotrelay.plane.placement.plan import plan
+from spotrelay.plane.serving import reconcile, slots
 from spotrelay.plane.serving.standby_count import most_at_risk
 from spotrelay.plane.view.snapshot import ServiceSnapshot
 from spotrelay.plane.view.status import status
 from tests.contract.rows import NOW, row
 from tests.examples import demo_spec
+from tests.unit import cases
+from tests.unit.cases import a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, dry, reclaim, serving, settle, warn, world_of
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
@@ -50,6 +57,7 @@ BORROWED = PurchaseOption(
     name="reserved-capacity",
     label="borrowed capacity",
     is_interruptible=True,
+    has_spot_requests=False,
     can_be_stopped=False,
     fallback=ON_DEMAND,
     is_scored=False,
@@ -114,7 +122,7 @@ def test_it_is_asked_for_in_every_pool() -> None:
         ),
     )
     spec = borrowing(max_price_share=0.5)
-    made = plan(spec, BORROWED, memory, NOW)
+    made = plan(spec, BORROWED, memory, NOW, is_return=True)
     assert [(step.purchase_option, step.pools) for step in made.steps] == [(BORROWED, POOLS[1:])]
     assert made.max_prices == {}
     last = plan(spec, BORROWED, memory, NOW, is_last_resort=True)
@@ -147,6 +155,7 @@ def test_its_fallback_stands_in_until_it_is_back() -> None:
     dry(world, BORROWED)
     victim = active(world)[0]
     controller.handle(warn(world, victim))
+    assert FALLBACK_DELAY_S in [delay_s for _, _, delay_s in world.ticker.scheduled]
     controller.tick("demo")
     fallback = active(world)[-1]
     assert (fallback.purchase_option, fallback.is_fallback) == (ON_DEMAND, True)
@@ -165,6 +174,33 @@ def test_standbys_are_bought_as_what_can_be_stopped() -> None:
     world = world_of(borrowing(standby=1))
     settle(world, Controller(world.ports()), rounds=30)
     assert [r.purchase_option for r in active(world) if r.is_standby] == [ON_DEMAND]
+
+
+@pytest.mark.parametrize(("option", "moved"), [(SPOT, ["Replace"]), (BORROWED, [])])
+def test_nobody_moves_for_spots_prices(option: PurchaseOption, moved: list[str]) -> None:
+    """That Spot is cheaper elsewhere is no reason to move what isn't on Spot."""
+    offering = Offering(POOLS[0], option)
+    there = [a_replica(n, ReplicaState.READY, purchase_option=option, offering=offering) for n in (1, 2, 3)]
+    prices = {POOLS[0]: 1.0, **dict.fromkeys(POOLS[1:], 0.1)}
+    survey = Survey("demo", borrowing().asked, cases.NOW, POOLS, spot_prices=prices)
+    seen = seen_of(
+        *there,
+        instances=[an_instance(r.id, offering=offering) for r in there],
+        health={r.id: TargetState.HEALTHY for r in there},
+        pools=PoolMemory(survey=survey),
+    )
+    assert [step.name for step in reconcile.decide(borrowing(rebalance_cost=0.2), seen, cases.NOW)] == moved
+
+
+def test_what_has_no_spot_request_is_not_asked_about() -> None:
+    """Neither whether EC2 takes it back, which its request would say, nor for a drill, which needs one."""
+    rows = rows_of(a_replica(1, ReplicaState.READY, offering=Offering(POOLS[0], BORROWED)))
+    shown = an_instance(1, offering=Offering(POOLS[0], BORROWED))
+    assert slots.on_spot(rows, []) == slots.on_spot(rows_of(), [shown]) == set()
+    world, _ = serving(borrowing())
+    assert world.fleet.warned(world.fleet.instances) == {}
+    with pytest.raises(RefusedError, match="0 of 3 replicas are on Spot"):
+        drill.plan(borrowing(), world.store.load("demo"), 1)
 
 
 # What is written comes back.
@@ -211,7 +247,9 @@ def test_ec2_is_asked_for_it_by_its_words(launching: Stubber, clients: Clients) 
             "TagSpecifications": ANY,
         },
     )
-    request = LaunchRequest("launch-1", borrowing(), BORROWED, POOLS, 1)
+    spec = borrowing(on_demand_template=LaunchTemplate("lt-reserved", "7"))
+    assert spec.template(BORROWED) == LaunchTemplate("lt-1", "1")
+    request = LaunchRequest("launch-1", spec, BORROWED, POOLS, 1)
     assert len(Ec2Fleet(clients, lambda: NOW).launch(request).refusals) == 1
 
 

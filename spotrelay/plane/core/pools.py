@@ -49,6 +49,9 @@ class PurchaseOption:
     """In a sentence."""
     is_interruptible: bool
     """Whether EC2 may take its instances back: it warns of that, and a loss says something about the pool."""
+    has_spot_requests: bool
+    """Whether each of its instances has a Spot request: that tells whether EC2 is taking it back, and drills
+    interrupt no others."""
     can_be_stopped: bool
     """Whether its instances may be stopped and started again, as standbys are."""
     fallback: PurchaseOption | None
@@ -92,6 +95,7 @@ PurchaseOption.ON_DEMAND = PurchaseOption(
     name="on-demand",
     label="on-demand",
     is_interruptible=False,
+    has_spot_requests=False,
     can_be_stopped=True,
     fallback=None,
     is_scored=False,
@@ -108,6 +112,7 @@ PurchaseOption.SPOT = PurchaseOption(
     name="spot",
     label="Spot",
     is_interruptible=True,
+    has_spot_requests=True,
     # EC2 starts no instance of a one-time request again, and those of instant fleets are.
     can_be_stopped=False,
     fallback=PurchaseOption.ON_DEMAND,

@@ -57,16 +57,16 @@ def by_zone(rows: Rows) -> Mapping[str, set[str]]:
 
 
 def on_spot(rows: Rows, seen: Collection[Instance]) -> set[str]:
-    """What EC2 may take back of what replicas have or bears the service's tag, but for what has ended.
+    """The Spot instances that replicas have or that bear the service's tag, but for those that have ended.
 
-    That of a replica whose offering nobody knows may be taken back.
+    One whose offering nobody knows may be on Spot.
     """
     owned = {
         host(r.instance_id)
         for r in rows.replicas.values()
-        if r.instance_id and (r.offering is None or r.offering.purchase_option.is_interruptible)
+        if r.instance_id and (r.offering is None or r.offering.purchase_option.has_spot_requests)
     }
-    shown = {i.id for i in seen if i.offering.purchase_option.is_interruptible}
+    shown = {i.id for i in seen if i.offering.purchase_option.has_spot_requests}
     return (owned | shown) - {i.id for i in seen if not i.state.is_alive}
 
 

@@ -43,6 +43,7 @@ from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.incidents import AlarmState, Incidents
 from spotrelay.plane.core.names import TABLE_TTL, Alarm, Partition
 from spotrelay.plane.core.pools import (
+    OPTIONS,
     CapacityPool,
     Cause,
     Cooldown,
@@ -51,7 +52,6 @@ from spotrelay.plane.core.pools import (
     Reading,
     Scope,
     Survey,
-    option_named,
 )
 from spotrelay.plane.core.ports import NewerRows
 from spotrelay.plane.core.replica import Replica, ReplicaState
@@ -342,7 +342,7 @@ def replica_of(item: Values) -> Replica:
         is_denied=row.get("is_denied", False),
         blocked_at=_optional_time(row.get("blocked_at")),
         is_proven=row.get("is_proven", False),
-        purchase_option=option_named(row["purchase_option"]),
+        purchase_option=OPTIONS[row["purchase_option"]],
         is_fallback=row[FALLBACK],
         is_standby=row.get("is_standby", False),
         is_adopted=row.get("is_adopted", False),
@@ -662,7 +662,7 @@ def _offering_of(parts: Sequence[str] | None) -> Offering | None:
     if parts is None:
         return None
     *pool, option = parts
-    return Offering(CapacityPool(*pool), option_named(option))
+    return Offering(CapacityPool(*pool), OPTIONS[option])
 
 
 def _request_name(source: Source) -> str:
@@ -793,5 +793,5 @@ def _cooldown_of(
     region: str, scope: Sequence[str], cause: str, since: str, until: str, reason: str, strikes: int
 ) -> Cooldown:
     zone, instance_type, quota, option = scope
-    found = Scope(region, zone, instance_type, quota, option_named(option) if option else None)
+    found = Scope(region, zone, instance_type, quota, OPTIONS[option] if option else None)
     return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)

@@ -83,9 +83,6 @@ class PurchaseOption:
     def __lt__(self, other: PurchaseOption) -> bool:
         return self.name < other.name
 
-    def __hash__(self) -> int:
-        return hash(self.name)
-
     def __reduce__(self) -> tuple[Callable[[str], PurchaseOption], tuple[str]]:
         # A copy is the value itself: there is one of each.
         return option_named, (self.name,)

@@ -147,8 +147,9 @@ def _created(
     if spec and not port and (is_requested or step.before is None):
         # What a replica's own row says may be of another version, if it was taken in.
         port = rollout.port_of(spec, rows, row.version)
-    if spec and is_requested:
-        option = spec.bought_as(option)
+    if spec and is_requested and not spec.use_spot:
+        # What `bought_as` says of these; to call it would make the path of a warning longer for its readers.
+        option = option.fallback or option
     return row.but(service=service, id=id_, port=port, purchase_option=option)
 
 

@@ -35,7 +35,7 @@ from lab.local.quotas import Quotas
 from lab.local.recordings import Recordings
 from lab.local.reservations import Reservations
 from lab.market import Market
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 
 _log = logging.getLogger(__name__)
 
@@ -361,7 +361,7 @@ class EmulatedCloud:
         none of them.
         """
         self.disrupted.add(zone)
-        for option in PurchaseOption:
+        for option in OPTIONS.values():
             self.market.dry_up(zone, option=option)
         for instance in self._running_in(zone):
             self._machines.hang(instance.id)
@@ -369,7 +369,7 @@ class EmulatedCloud:
     def mend(self, zone: str) -> None:
         """The zone works again, and what was in it goes on where it was."""
         self.disrupted.discard(zone)
-        for option in PurchaseOption:
+        for option in OPTIONS.values():
             self.market.bring_back(zone, option=option)
         for instance in self._running_in(zone):
             self._machines.resume(instance.id)

@@ -17,7 +17,7 @@ from lab.local.metrics import Metrics
 from lab.local.network import Shape
 from lab.local.secure import SecurePorts
 from spotrelay.plane.core.names import TAG_LAUNCH, TAG_SERVICE
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 
 PREFIX = "/_spotrelay/"
 Arguments = Mapping[str, Any]
@@ -139,8 +139,8 @@ class Control:
     def _set_capacity(self, arguments: Arguments) -> None:
         zone, instance_type = arguments.get("zone"), arguments.get("instance_type")
         self._must_exist(zone, instance_type)
-        for option in PurchaseOption:
-            capacity = arguments.get(option.value.replace("-", "_"))
+        for option in OPTIONS.values():
+            capacity = arguments.get(option.name.replace("-", "_"))
             if capacity is not None:
                 for pool in self._cloud.market.select(zone, instance_type):
                     self._cloud.market.set_capacity(Offering(pool, option), int(capacity))
@@ -189,7 +189,7 @@ def _shown(instance: LocalInstance) -> dict[str, Any]:
         "state": instance.state.value[0],
         "instance_type": instance.instance_type,
         "zone": instance.zone,
-        "lifecycle": instance.offering.purchase_option.value,
+        "lifecycle": instance.offering.purchase_option.name,
         "capacity_reservation": instance.capacity_reservation,
         "service": instance.tags.get(TAG_SERVICE),
         "launch": instance.tags.get(TAG_LAUNCH),

@@ -211,7 +211,7 @@ def _fulfil(
         instances.append(
             {
                 "LaunchTemplateAndOverrides": option.shown(),
-                "Lifecycle": purchase_option.value,
+                "Lifecycle": purchase_option.name,
                 "InstanceIds": [instance.id for instance in launched],
                 "InstanceType": option.place.pool.instance_type,
                 "AvailabilityZone": option.place.pool.zone,
@@ -293,7 +293,7 @@ def _strategy(choices: Mapping[str, Any]) -> Strategy:
 def _error(option: _Option, purchase_option: PurchaseOption, code: str, message: str) -> Result:
     return {
         "LaunchTemplateAndOverrides": option.shown(),
-        "Lifecycle": purchase_option.value,
+        "Lifecycle": purchase_option.name,
         "ErrorCode": code,
         "ErrorMessage": message,
     }

@@ -16,7 +16,7 @@ from lab.local.launch import (
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PurchaseOption, option_named
 
 
 class RunActions:
@@ -39,7 +39,7 @@ class RunActions:
         place = find_place(context, data)
         tags = tags_for(params.get("TagSpecifications", []), "instance")
         market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
-        option = PurchaseOption(market_type)
+        option = option_named(market_type)
         spot = option is PurchaseOption.SPOT
         spec = make_spec(context, data, place, template, tags, spot=spot)
         if spec.reservation_group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.local.context import Context, Handler, Result
 from lab.local.quotas import DEFAULT_CONCURRENCY, PLENTY
 from lab.local.wire import AwsError
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS
 from spotrelay.plane.core.quotas import CONCURRENCY, Quota, quota_for
 
 
@@ -62,6 +62,6 @@ def _shown(quota: Quota, value: float) -> Result:
 _BY_CODE = {
     quota.code: quota
     for name in ("g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "inf2.xlarge", "trn1.2xlarge", "m5.large")
-    for option in PurchaseOption
+    for option in OPTIONS.values()
     if (quota := quota_for(name, option))
 } | {CONCURRENCY.code: CONCURRENCY}

@@ -8,7 +8,7 @@ from lab.sim import final_state, misfortunes, moves, operators, scaling, standby
 from lab.sim.load import Loads
 from lab.sim.rules import Rule
 from lab.sim.world import SCHEDULE_S, SimWorld
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events.ticks import Tick, TickKind
 
@@ -83,7 +83,7 @@ def _end_faults(world: SimWorld) -> None:
     for queue in (world.signals, world.ticks, world.leaves):
         queue.duplicates = 0
     for state in world.cloud.market:
-        for option in PurchaseOption:
+        for option in OPTIONS.values():
             enough = state.in_use(option) + 2 * sum(_most(s) for s in world.scenario.specs)
             world.cloud.market.set_capacity(Offering(state.pool, option), enough)
 

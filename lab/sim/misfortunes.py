@@ -16,7 +16,7 @@ from lab.sim.scenario import Misfortune, held
 from lab.sim.world import SimWorld
 from lab.world import events
 from lab.world.instances import NEVER
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events.ticks import Tick
 
@@ -146,7 +146,7 @@ def _refuse(victim: _Victim) -> None:
     world = victim.world
     market = world.cloud.market
     # If on-demand is left, there are fallbacks. If not, cooling Spot pools are asked.
-    options = list(PurchaseOption) if world.random.random() < 0.5 else [PurchaseOption.SPOT]
+    options = list(OPTIONS.values()) if world.random.random() < 0.5 else [PurchaseOption.SPOT]
     room: dict[Offering, int] = {}
     for state in market:
         for option in options:
@@ -215,7 +215,7 @@ def _alone(victim: _Victim) -> None:
     world, now = victim.world, victim.world.scheduler.now
     before = {}
     for state in world.cloud.market:
-        for option in PurchaseOption:
+        for option in OPTIONS.values():
             offering = Offering(state.pool, option)
             before[offering] = state.capacity(option), state.free(option)
             beside = 0 if option is PurchaseOption.SPOT else max(state.free(option), len(victim.alive) + 1)

@@ -51,7 +51,7 @@ from lab.world.targets import Target
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.control.intake import Intake
 from spotrelay.plane.core.instances import InstanceState
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.ports import PortError, Ports
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes
@@ -394,7 +394,7 @@ class SimWorld:
         }
         number = spec.standby if self.scenario.standbys.is_warm else 0
         count = spec.replicas + number
-        free: dict[PurchaseOption, list[SimInstance]] = {option: [] for option in PurchaseOption}
+        free: dict[PurchaseOption, list[SimInstance]] = {option: [] for option in OPTIONS.values()}
         for id_ in range(1, spec.replicas + 1):
             is_spot = id_ <= spec.replicas - on_demand
             is_adopted = id_ <= self.scenario.adopted.count

@@ -100,7 +100,7 @@ def decide(
     created: list[Replica] = []
     for id_, target in enumerate(targets, start=rows.highest_id + 1):
         replica = _row(spec, id_, target, now, is_base=base > 0, is_to_be_replaced=is_to_be_replaced)
-        base -= replica.purchase_option is PurchaseOption.ON_DEMAND
+        base -= replica.purchase_option.fallback is None
         created.append(replica)
     staying = staying_count(rows)
     return Changes(
@@ -117,7 +117,7 @@ def _row(
     instance = target.instance
     if instance is None:
         raise ValueError(f"{target.id} is no instance")
-    is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND
+    option = instance.offering.purchase_option
     return Replica(
         spec.service,
         id_,
@@ -129,7 +129,7 @@ def _row(
         offering=instance.offering,
         instance_id=instance.id,
         # What comes in its place is bought as the service file says.
-        purchase_option=PurchaseOption.ON_DEMAND if is_on_demand and is_base else PurchaseOption.SPOT,
+        purchase_option=option if option.fallback is None and is_base else PurchaseOption.SPOT,
         port=target.port,
         is_adopted=True,
     )

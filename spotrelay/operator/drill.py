@@ -14,7 +14,6 @@ from spotrelay.operator.look.watch import NotInTimeError, Snapshot, Watch
 from spotrelay.plane.aws.experiments import ExperimentState
 from spotrelay.plane.aws.requests import Requests
 from spotrelay.plane.core import slots, timing
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.ports import Denied, PortError
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
@@ -70,7 +69,7 @@ def plan(spec: ServiceSpec, rows: Rows, count: int) -> Plan:
     why = next(_why_not(spec, rows, there), None)
     if why:
         raise RefusedError(f"the fleet isn't whole: {why}; no drill now")
-    spot = [r for r in there if r.offering and r.offering.purchase_option is PurchaseOption.SPOT]
+    spot = [r for r in there if r.offering and r.offering.purchase_option.has_spot_requests]
     if len(spot) < count:
         raise RefusedError(
             f"{len(spot)} of {len(there)} replicas are on Spot, and {count} should be interrupted"

@@ -14,7 +14,7 @@ from spotrelay.plane.core.incidents import Incidents
 from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.plane.core.names import Alarm, Metric
 from spotrelay.plane.core.notices import Notice
-from spotrelay.plane.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.plane.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
 from spotrelay.plane.core.ports import MAX_STARTS, NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import (
@@ -351,7 +351,7 @@ class MemoryFleet:
     def warned(self, instance_ids: Collection[str]) -> Mapping[str, datetime | None]:
         asked = (self.instances[i] for i in instance_ids if i in self.instances)
         alive = (i for i in asked if i.state.is_alive)
-        spared = {i.id for i in alive if i.offering.purchase_option is PurchaseOption.SPOT}
+        spared = {i.id for i in alive if i.offering.purchase_option.has_spot_requests}
         said = (i for i in instance_ids if i in self.interrupted or i in spared)
         return {i: self.interrupted.get(i) for i in said}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spotrelay.operator.look.cost import cost
 from spotrelay.plane.accounting.days import Day
 from spotrelay.plane.accounting.spending import Spending, lives, spent
-from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, CapacityPool, Offering, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -177,7 +177,9 @@ def test_two_parts_of_a_time_cost_what_the_whole_does(
     assert parts.spot_hours == pytest.approx(sum(lasts for _, lasts in spans), abs=1e-6)
 
 
-HOSTS = st.tuples(st.sampled_from(["g5.xlarge", "g6.xlarge"]), st.sampled_from(PurchaseOption), st.booleans())
+HOSTS = st.tuples(
+    st.sampled_from(["g5.xlarge", "g6.xlarge"]), st.sampled_from(list(OPTIONS.values())), st.booleans()
+)
 """An instance's type, of which one has no list price; how it was bought; whether its Spot price is known."""
 
 

@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
 from spotrelay.plane.core.instances import Instance, Refusal, RefusalKind
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PurchaseOption, option_named
 from spotrelay.plane.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
 from spotrelay.plane.core.spec import LaunchTemplate
 from spotrelay.plane.core.timing import seconds
@@ -431,7 +431,7 @@ def test_a_refusal_says_what_to_do(
     """Which quota, and where to ask; which action; which key: by EC2's code and its words."""
     error = {**_error(code, "g5.xlarge", "subnet-a"), "ErrorMessage": words}
     launching.add_response("create_fleet", {"Errors": [error]})
-    (refusal,) = fleet.launch(replace(REQUEST, purchase_option=PurchaseOption(option))).refusals
+    (refusal,) = fleet.launch(replace(REQUEST, purchase_option=option_named(option))).refusals
     assert (remedy in refusal.remedy) if remedy else (refusal.remedy == "")
     assert refusal.message == words
 

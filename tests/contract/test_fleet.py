@@ -10,7 +10,7 @@ import pytest
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.fleet import Ec2Fleet
 from spotrelay.plane.core.instances import Instance, RefusalKind
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, PurchaseOption
 from spotrelay.plane.core.ports import MAX_STARTS, Fleet, LaunchRequest
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.memory import MemoryClock, MemoryFleet
@@ -59,7 +59,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return World(Ec2Fleet(clients), deployed_spec(clients), protect, keep_running)
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", OPTIONS.values())
 def test_a_launch_gives_what_was_asked_for(world: World, option: PurchaseOption) -> None:
     """Where there is room, a launch gives as many instances as asked, from its pools, bought its way."""
     request = world.request("launch-1", 3, option)
@@ -74,7 +74,7 @@ def test_a_launch_is_observed_by_its_service_and_id(world: World) -> None:
     """Every instance is observed with the service, launch, pool and purchase option that the launch said."""
     launched = {
         (i.id, i.launch_id, i.offering)
-        for n, option in enumerate(PurchaseOption)
+        for n, option in enumerate(OPTIONS.values())
         for i in world.fleet.launch(world.request(f"launch-{n}", 2, option)).instances
     }
     world.fleet.launch(world.request("launch-other", 1, PurchaseOption.SPOT, service="other"))
@@ -84,7 +84,7 @@ def test_a_launch_is_observed_by_its_service_and_id(world: World) -> None:
     assert list(world.fleet.observe("never-was")) == []
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", OPTIONS.values())
 def test_an_instance_bears_what_a_lost_table_cannot_say(world: World, option: PurchaseOption) -> None:
     """It is observed with the highest ID that had been given when it was launched."""
     world.fleet.launch(world.request("launch-1", 2, option, highest_id=42))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from spotrelay.plane.aws import items
 from spotrelay.plane.core.pools import (
+    OPTIONS,
     CapacityPool,
     Cause,
     Cooldown,
     Offering,
-    PurchaseOption,
     Reading,
     Scope,
     Survey,
@@ -29,7 +29,7 @@ from spotrelay.plane.core.timing import seconds
 from tests.contract.rows import NOW, row
 
 times = st.floats(0, 1e6).map(lambda s: NOW + seconds(round(s, 6)))
-options = st.sampled_from(PurchaseOption)
+options = st.sampled_from(list(OPTIONS.values()))
 pools = st.builds(
     CapacityPool,
     st.sampled_from(["us-east-1", "eu-west-1"]),

@@ -323,7 +323,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "fallback-for-the-on-demand-base",
-        old="if replica.purchase_option is not PurchaseOption.SPOT or (before is not None and before.stays):",
+        old="if replica.purchase_option.fallback is None or (before is not None and before.stays):",
         new="if before is not None and before.stays:",
         wrong="what is bought on-demand anyway gets an on-demand fallback",
         is_quick=True,

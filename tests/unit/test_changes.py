@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.plane.core import timing
-from spotrelay.plane.core.pools import Cause, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Cause, PoolMemory, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Rows
 from spotrelay.plane.core.timing import seconds
@@ -49,7 +49,7 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Step]]:
     lives: list[list[Step]] = []
     rows: dict[int, Replica] = {}
     for id_ in range(1, draw(st.integers(0, 40)) + 1):
-        option = draw(st.sampled_from(PurchaseOption))
+        option = draw(st.sampled_from(list(OPTIONS.values())))
         kind = draw(st.sampled_from(["Drain", "Replace", "Launch", "End", None]))
         state = ReplicaState.REQUESTED if kind in ("Launch", "End") else ReplicaState.READY
         version = draw(st.integers(1, 2))
@@ -64,7 +64,7 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Step]]:
             lives.append(
                 [steps.end(row, NOW, "why") if kind == "End" else steps.replace(row, NOW, "why", version)]
             )
-    for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
+    for option in draw(st.lists(st.sampled_from(list(OPTIONS.values())), max_size=4)):
         is_fallback = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
         request = steps.request(
             NOW, draw(st.integers(1, 40)), "missing", option, draw(st.integers(1, 2)), is_fallback=is_fallback

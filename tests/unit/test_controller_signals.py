@@ -11,7 +11,7 @@ from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS
 from spotrelay.plane.core.ports import Conflict, Throttled, Unavailable
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes
@@ -290,7 +290,7 @@ def test_a_call_back_that_failed_is_made_by_the_warning_that_comes_again() -> No
 def test_what_is_called_back_leaves_without_the_lease() -> None:
     """A tick that hangs holds it: neither the lease nor the tick is needed to take out who must leave."""
     world, controller = serving(demo_spec(replicas=2))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     first, last = active(world)
     signals = warn(world, first)
     world.clock.advance(1)
@@ -335,7 +335,7 @@ def stays_while_ec2_spares_it(world: Troubled, controller: Controller, last: Rep
 def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     """EC2 took its warning back: it stays, and nobody is asked about while another one serves."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     (last,) = active(world)
     controller.handle(warn(world, last))
     stays_while_ec2_spares_it(world, controller, last)
@@ -344,7 +344,7 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
 def test_what_has_left_and_may_be_alone_is_asked_about_too() -> None:
     """Who was to take it out died over it, and EC2 took its warning back: nobody else is in rotation."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     (last,) = active(world)
     controller.handle(warn(world, last))
     (warned,) = (r for r in active(world) if r.id == last.id)
@@ -368,7 +368,7 @@ def test_a_row_of_another_instance_is_not_what_a_signal_is_about() -> None:
 def test_what_comes_back_is_registered_and_serves() -> None:
     """A warned replica left, as another one was enough; that is gone. It serves until its own end."""
     world, controller = serving(demo_spec(replicas=2))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     first, second = active(world)
     controller.handle(warn(world, first))
     assert in_rotation(world) == {instance_of(second)}
@@ -418,7 +418,7 @@ def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None
 def test_a_call_that_loses_the_race_decides_anew() -> None:
     """Somebody changed who serves meanwhile: what is due leaves all the same."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     controller.handle(warn(world, *active(world)))
     world.clock.advance(110)
     world.refuse("store.commit", Conflict("others serve"), times=3)
@@ -429,7 +429,7 @@ def test_a_call_that_loses_the_race_decides_anew() -> None:
 def test_a_call_that_fails_comes_again() -> None:
     """What can't be deregistered is raised, so that the queue delivers the message once more."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     controller.handle(warn(world, *active(world)))
     world.clock.advance(110)
     world.refuse("router.deregister", Throttled("slow down"))
@@ -586,7 +586,7 @@ def test_who_serves_on_was_launched_for_and_not_deregistered() -> None:
 def test_a_launch_that_brought_nothing_took_no_time() -> None:
     """Every pool refuses: no time from the warning to the launch is counted, nor one from the future."""
     world, controller = serving()
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     (signal,) = warn(world, active(world)[0])
     assert isinstance(signal, InterruptionWarning)
     controller.handle([replace(signal, at=signal.at + timedelta(seconds=1))])

@@ -12,7 +12,7 @@ from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, CapacityPool, Offering, PurchaseOption
 from spotrelay.plane.core.ports import (
     Conflict,
     OtherControlPlane,
@@ -147,7 +147,7 @@ def test_a_lost_counter_gives_nothing_twice(*, event_comes_first: bool) -> None:
 def test_a_call_that_finds_the_counter_lost_gives_no_id_of_the_history_twice() -> None:
     """It writes the row of one that leaves: the highest ID isn't what the other rows say, but the history."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     controller.handle(warn(world, *active(world)))
     ended = replace(active(world)[0], id=9, state=ReplicaState.TERMINATED)
     table(world).history[ended.id] = ended
@@ -161,7 +161,7 @@ def test_a_call_that_finds_the_counter_lost_gives_no_id_of_the_history_twice() -
 def test_a_call_that_somebody_else_mended_the_counter_for_goes_on() -> None:
     """Both found it lost. Who comes second takes out what is due, and isn't to be called again for that."""
     world, controller = serving(demo_spec(replicas=1))
-    dry(world, *PurchaseOption)
+    dry(world, *OPTIONS.values())
     controller.handle(warn(world, *active(world)))
     world.clock.advance(110)
     lose_entry(world)

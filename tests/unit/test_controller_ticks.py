@@ -14,7 +14,7 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.answers import BusyEvidence, Work
 from spotrelay.plane.core.instances import InstanceState
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.ports import LaunchRequest, PortError, Throttled, Unavailable
 from spotrelay.plane.core.replica import ReplicaState
 from spotrelay.plane.core.rows import Changes
@@ -444,7 +444,7 @@ def test_what_is_counted_of_a_service() -> None:
 
 def test_what_waits_for_an_instance_is_counted() -> None:
     """A replica that no pool gives an instance is missing in both ways, tick after tick."""
-    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
+    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in OPTIONS.values()}
     world = World.of(demo_spec(replicas=2), capacity=dry)
     controller = Controller(world.ports())
     controller.tick("demo")

@@ -32,7 +32,7 @@ from tests.unit.cases import NOW, a_replica
 REGION = "us-east-1"
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 POOL = spot_pool("us-east-1a", "g5.xlarge")
-OPTIONS = {SPOT: spot_pool, ON_DEMAND: on_demand_pool}
+POOL_OF = {SPOT: spot_pool, ON_DEMAND: on_demand_pool}
 
 Teach = Callable[[PoolMemory, datetime], Cooldown]
 """Something happens at a time to somebody who remembers this: the cooldown that it brings."""
@@ -176,7 +176,7 @@ def test_of_two_cooldowns_the_later_end_counts() -> None:
 # What each refusal is about.
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", POOL_OF)
 @pytest.mark.parametrize(
     ("kind", "cooled"),
     [
@@ -201,7 +201,7 @@ def test_a_refusal_cools_what_it_is_about(
     kind: RefusalKind, cooled: set[tuple[str, str]], option: PurchaseOption
 ) -> None:
     """A pool, a zone's subnet, the group of families of a quota, or the market: that and nothing else."""
-    offering = OPTIONS[option]("us-east-1a", "g5.xlarge")
+    offering = POOL_OF[option]("us-east-1a", "g5.xlarge")
     memory = PoolMemory((refusal(kind, offering, option)(PoolMemory(), NOW),))
 
     def cooling(asked: PurchaseOption) -> set[tuple[str, str]]:
@@ -209,7 +209,7 @@ def test_a_refusal_cools_what_it_is_about(
             (zone, type_)
             for zone in ("us-east-1a", "us-east-1b")
             for type_ in ("g5.xlarge", "g6.xlarge", "p4d.24xlarge")
-            if memory.cooling(OPTIONS[asked](zone, type_), NOW)
+            if memory.cooling(POOL_OF[asked](zone, type_), NOW)
         }
 
     assert cooling(option) == cooled

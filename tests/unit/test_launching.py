@@ -12,6 +12,7 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import Instance, InstanceState, Refusal, RefusalKind
 from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.pools import (
+    OPTIONS,
     CapacityPool,
     Cause,
     Cooldown,
@@ -530,7 +531,7 @@ def test_fallbacks_are_called_for_new_refusals_of_spot(
     option: PurchaseOption, attempts: int, fallback: bool, calls: int
 ) -> None:
     """Once for each launch that is refused for the first time, if the service wants fallbacks."""
-    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
+    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in OPTIONS.values()}
     world = World.of(demo_spec(), capacity=dry)
     spec = replace(demo_spec(), on_demand_fallback=fallback)
     launch(world, ordered(world, 3, option=option, attempts=attempts), spec)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.plane.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
+from spotrelay.plane.core.pools import OPTIONS, Cause, Cooldown, PoolMemory, PurchaseOption, Scope
 from spotrelay.plane.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
 from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.plane.core.spec import LaunchTemplate, ServiceSpec, SpecError
@@ -88,7 +88,7 @@ def test_on_demand_may_have_a_launch_template_of_its_own() -> None:
     spec = replace(spec, on_demand_template=own)
     assert (spec.template(PurchaseOption.SPOT), spec.template(PurchaseOption.ON_DEMAND)) == (one, own)
     assert spec.in_version(3) == spec
-    for option in PurchaseOption:
+    for option in OPTIONS.values():
         assert spec.in_version(2).template(option) == LaunchTemplate("lt-1", "2")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.pools import (
+    OPTIONS,
     CapacityPool,
     Cause,
     Cooldown,
@@ -64,7 +65,7 @@ def steps(made: Plan) -> list[set[CapacityPool]]:
 
 def test_every_pool_at_once() -> None:
     """With nothing known against any, one request asks all, in the order of the service file."""
-    for option in PurchaseOption:
+    for option in OPTIONS.values():
         made = plan(option=option)
         assert [(step.purchase_option, step.pools) for step in made.steps] == [(option, POOLS)]
         assert (made.eligible, made.left_out, made.max_prices) == (POOLS, {}, {})
@@ -126,7 +127,7 @@ def test_a_pool_that_cools_and_scores_low_cools() -> None:
     assert steps(plan(memory=PoolMemory(cooling(Offering(A5, SPOT)), scored))) == [{B5, B6}, {A6}]
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", OPTIONS.values())
 def test_a_wide_cooldown_leaves_out_all_that_it_covers(option: PurchaseOption) -> None:
     """A subnet without addresses and a quota that is used up leave out many pools at once."""
     for scope, left in (
@@ -228,7 +229,9 @@ def test_a_cap_is_never_more_than_was_allowed(price: float, share: float) -> Non
 @st.composite
 def memories(draw: st.DrawFn) -> PoolMemory:
     """Anything that may be known about the demo's pools."""
-    offerings = draw(st.sets(st.builds(Offering, st.sampled_from(POOLS), st.sampled_from(PurchaseOption))))
+    offerings = draw(
+        st.sets(st.builds(Offering, st.sampled_from(POOLS), st.sampled_from(list(OPTIONS.values()))))
+    )
     prices = st.floats(0.1, 2)
     surveyed = survey(
         tuple(draw(st.lists(st.sampled_from(POOLS), unique=True))),
@@ -241,7 +244,7 @@ def memories(draw: st.DrawFn) -> PoolMemory:
 
 @given(
     memories(),
-    st.sampled_from(PurchaseOption),
+    st.sampled_from(list(OPTIONS.values())),
     st.booleans(),
     st.booleans(),
     st.sampled_from([demo_spec(), CAPPED]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS
 from spotrelay.plane.core.quotas import Quota, quota_for, shortages
 from tests.examples import demo_spec
 
@@ -32,7 +32,7 @@ from tests.examples import demo_spec
 )
 def test_the_quota_of_a_type(instance_type: str, spot: str | None, on_demand: str | None) -> None:
     """By its family, and on Spot by the generation of P; none where AWS's list names none."""
-    codes = [quota.code if (quota := quota_for(instance_type, o)) else None for o in PurchaseOption]
+    codes = [quota.code if (quota := quota_for(instance_type, o)) else None for o in OPTIONS.values()]
     assert codes == [spot, on_demand]
 
 

@@ -10,7 +10,7 @@ import pytest
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rollback, Rows
 from spotrelay.plane.core.slots import host
@@ -56,7 +56,7 @@ def warning(world: Troubled, *instance_ids: str) -> list[Signal]:
 def no_large_ones(world: Troubled) -> None:
     """EC2 has no instances with four GPUs any more."""
     pools = [p for p in shared().pools if p.instance_type == LARGE]
-    world.fleet.capacity.update({Offering(p, o): 0 for p in pools for o in PurchaseOption})
+    world.fleet.capacity.update({Offering(p, o): 0 for p in pools for o in OPTIONS.values()})
 
 
 def ids(replicas: Sequence[Replica]) -> list[str | None]:

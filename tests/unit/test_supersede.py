@@ -9,7 +9,7 @@ import pytest
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState, TargetState
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import LaunchIntent
 from spotrelay.plane.core.spec import OnRebalance, ReadinessProbe
@@ -286,7 +286,7 @@ def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
     assert decide(well, *sick[:2], replaced, starting(5)) == []
 
 
-@pytest.mark.parametrize("option", PurchaseOption)
+@pytest.mark.parametrize("option", OPTIONS.values())
 def test_an_unhealthy_replica_is_replaced_however_it_was_bought(option: PurchaseOption) -> None:
     """On-demand fails, too; only a fallback has no replacement of its own to wait for."""
     sick = ill(1, purchase_option=option)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.plane.core import timing
-from spotrelay.plane.core.pools import Cause, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Cause, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff, Changes, Rows
 from spotrelay.plane.core.timing import seconds
@@ -258,7 +258,7 @@ def decided(draw: st.DrawFn) -> tuple[Rows, list[Step]]:
     states = [REQUESTED, PROVISIONING, STARTING, READY, DRAINING]
     rows, lives = [], []
     for id_ in range(1, draw(st.integers(0, 8)) + 1):
-        option = draw(st.sampled_from(PurchaseOption))
+        option = draw(st.sampled_from(list(OPTIONS.values())))
         row = a_replica(
             id_, draw(st.sampled_from(states)), purchase_option=option, version=draw(st.integers(1, 2))
         )

@@ -21,7 +21,7 @@ from lab.sim.scenario.standbys import Standbys
 from lab.sim.scenario.versions import Versions
 from spotrelay.plane.core.answers import BusyEvidence
 from spotrelay.plane.core.incidents import alarms_of
-from spotrelay.plane.core.pools import LEAST_TYPES, Offering, PurchaseOption
+from spotrelay.plane.core.pools import LEAST_TYPES, OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
 CLUSTER_S = 6.0
@@ -312,7 +312,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     )
     drawn = drawn if is_late else _with_operators(_with_odd_answers(_with_unknown(_with_mute(drawn))))
     most = 2 * sum(spec.replicas for spec in specs)
-    extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
+    extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in OPTIONS.values()}
     return replace(
         drawn,
         capacity={**drawn.capacity, **extra},
@@ -496,7 +496,7 @@ def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:
 def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering, int]:
     """Enough capacity for all replicas at the beginning, in one pool or several."""
     option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
-    capacity = {Offering(p, o): random.randint(0, 2 * replicas) for p in spec.pools for o in PurchaseOption}
+    capacity = {Offering(p, o): random.randint(0, 2 * replicas) for p in spec.pools for o in OPTIONS.values()}
     first = Offering(random.choice(spec.pools), option)
     capacity[first] = max(capacity[first], replicas)
     base = Offering(random.choice(spec.pools), PurchaseOption.ON_DEMAND)

@@ -10,7 +10,7 @@ from typing import Any
 from spotrelay.operator.look.cost import spending_json
 from spotrelay.plane.accounting.spending import HOUR, Spending
 from spotrelay.plane.core import timing
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import Offering, PriceKind
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.view import start_failures
 from spotrelay.plane.view.losses import losses
@@ -138,17 +138,18 @@ def _price(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]
     if now is None:
         yield "price", "unknown: no survey has found it"
         return
-    spot = {
+    market = {
         offering: usd
         for offering, usd in seen.prices.items()
-        if offering.purchase_option is PurchaseOption.SPOT
+        if offering.purchase_option.price_kind is PriceKind.MARKET
     }
-    cheapest: Offering | None = min(spot, key=lambda offering: spot[offering], default=None)
+    cheapest: Offering | None = min(market, key=lambda offering: market[offering], default=None)
     words = f"{now:.3f} USD an hour" + (f", one of {replica.slots} shares" if replica.slots > 1 else "")
     if on_demand:
         words += f", on-demand {on_demand:.3f}"
     if cheapest and cheapest != replica.offering:
-        words += f"; the cheapest Spot pool is {cheapest.pool} at {spot[cheapest]:.3f}"
+        words += f"; the cheapest {cheapest.purchase_option.label} pool is {cheapest.pool}"
+        words += f" at {market[cheapest]:.3f}"
         words += " an instance" if replica.slots > 1 else ""
     yield "price now", words
 

@@ -127,7 +127,8 @@ def _blocked(seen: ServiceSnapshot, spec: ServiceSpec) -> str:
     if not coming or any(r.state is not ReplicaState.REQUESTED or not r.attempts for r in coming):
         return ""
     is_short = sum(r.stays for r in seen.present) < spec.replicas
-    if is_short and spec.use_spot and spec.on_demand_fallback and not any(r.is_fallback for r in coming):
+    may_stand_in = spec.purchase_option.fallback and spec.on_demand_fallback
+    if is_short and may_stand_in and not any(r.is_fallback for r in coming):
         return ""  # one is asked for within a second or two, and may well be launched
     answers = {r.id: _lasting(r, seen.region) for r in coming}
     if not all(answers.values()):

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from xml.etree import ElementTree as ET
 
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.view.palette import BAD, FAILED, SERVING, WARNED
 
@@ -210,11 +209,10 @@ class _Picture:
             named, end = middle + 4, layout.left - 10
         _text(self._svg, layout.margin, named, f"#{replica.id}", size=12, weight="600")
         if replica.offering:
-            is_spot = replica.offering.purchase_option is PurchaseOption.SPOT
+            option = replica.offering.purchase_option
             _text(self._svg, layout.margin + 32, named, str(replica.offering.pool), size=11)
-            weight = "400" if is_spot else "600"
-            option = str(replica.offering.purchase_option)
-            _text(self._svg, end, named, option, size=11, anchor="end", weight=weight)
+            weight = "400" if option.is_interruptible else "600"
+            _text(self._svg, end, named, option.name, size=11, anchor="end", weight=weight)
         entered = sorted(_own(replica).items(), key=lambda item: item[1])
         for (state, since), until in zip(entered, [at for _, at in entered[1:]] + [self._end], strict=True):
             if state is ReplicaState.TERMINATED or until < self._start:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from spotrelay.plane.accounting.spending import Changes, Spending, lives, spent
-from spotrelay.plane.core.pools import CapacityPool, Cause, PoolMemory, PurchaseOption, Survey
+from spotrelay.plane.core.pools import CapacityPool, Cause, PoolMemory, PriceKind, Survey
 from spotrelay.plane.core.ports import PortError
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.slots import host
@@ -151,7 +151,7 @@ def of(
     launched, lost = _launched(rows, begin, end), _lost(rows, begin, end)
     hours: dict[CapacityPool, float] = defaultdict(float)
     for life in found:
-        if life.offering.purchase_option is PurchaseOption.SPOT:
+        if life.offering.purchase_option.price_kind is PriceKind.MARKET:
             one = spent([life], spot, on_demand, begin, end)
             hours[life.offering.pool] += one.spot_hours + one.unpriced_hours
     return Day(
@@ -186,11 +186,12 @@ def _lost(rows: Iterable[Replica], begin: datetime, end: datetime) -> Counter[Ca
 def _counted(
     rows: Iterable[Replica], when: Callable[[Replica], datetime | None], begin: datetime, end: datetime
 ) -> Counter[CapacityPool]:
-    """To how many Spot instances of each pool it happened then, however many replicas share one."""
+    """To how many instances of each pool that EC2 may take back it happened then, however many replicas share
+    one."""
     first: dict[str, tuple[datetime, CapacityPool]] = {}
     for r in rows:
         at = when(r)
-        if at and r.instance_id and r.offering and r.offering.purchase_option is PurchaseOption.SPOT:
+        if at and r.instance_id and r.offering and r.offering.purchase_option.is_interruptible:
             this = (at, r.offering.pool)
             first[host(r.instance_id)] = min(first.get(host(r.instance_id), this), this)
     return Counter(pool for at, pool in first.values() if begin <= at < end)

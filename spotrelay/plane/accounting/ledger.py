@@ -11,7 +11,7 @@ from typing import Any
 
 from spotrelay.plane.accounting import days
 from spotrelay.plane.accounting.ports import Days, InstancePrices, RowReader
-from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.pools import PriceKind
 from spotrelay.plane.core.ports import Clock, OtherControlPlane, Services, Telemetry
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events.ticks import parse_tick
@@ -88,9 +88,10 @@ class Ledger:
         surveyed = memory.survey.pools if memory.survey else spec.pools
         used = [r.offering for r in rows if r.offering and (not r.state.is_ended or r.since >= begin)]
         types = {pool.instance_type for pool in (*surveyed, *(offering.pool for offering in used))}
-        # It may have been on Spot when the day began.
-        is_spot = spec.use_spot or any(o.purchase_option is PurchaseOption.SPOT for o in used)
-        changes = self.prices.spot_since(spec.region, types, begin) if is_spot and types else {}
+        # It may have been bought otherwise when the day began.
+        options = (spec.purchase_option, *(offering.purchase_option for offering in used))
+        is_market = any(option.price_kind is PriceKind.MARKET for option in options)
+        changes = self.prices.spot_since(spec.region, types, begin) if is_market and types else {}
         spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
         its = {offering.pool.instance_type for offering in used}
         on_demand = days.list_prices(memory.survey, its, partial(self.prices.on_demand, spec.region))

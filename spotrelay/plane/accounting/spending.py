@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from spotrelay.plane.core import slots
 from spotrelay.plane.core.instances import RECLAIMED
-from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Offering, PriceKind
 from spotrelay.plane.core.replica import Replica, ReplicaState
 
 HOUR = timedelta(hours=1)
@@ -89,7 +89,7 @@ def _life(host: str, sharing: Sequence[Replica], now: datetime) -> Life:
     spans = tuple(_joined(_ran(r, now) for r in sharing))
     begin = min(begin for begin, _ in spans)
     end = max(_ended(r, now) for r in sharing)
-    is_taken = offering.purchase_option is PurchaseOption.SPOT and any(map(_was_taken, sharing))
+    is_taken = offering.purchase_option.is_interruptible and any(map(_was_taken, sharing))
     return Life(host, offering, spans, (begin, end), is_taken and end - begin <= FREE_IF_INTERRUPTED)
 
 
@@ -174,12 +174,12 @@ def _cost(
     spans = [_within(span, within) for span in life.ran]
     hours = sum(_hours(span) for span in spans)
     listed = on_demand.get(pool.instance_type)
-    is_spot = life.offering.purchase_option is PurchaseOption.SPOT
+    is_market = life.offering.purchase_option.price_kind is PriceKind.MARKET
     changes = spot.get(pool)
-    if (is_spot and not changes) or (not is_spot and listed is None):
+    if (is_market and not changes) or (not is_market and listed is None):
         return Spending(unpriced_hours=hours)
     listed_usd = hours * (listed or 0.0)
-    if not is_spot:
+    if not is_market:
         return Spending(on_demand_usd=listed_usd, listed_usd=listed_usd, on_demand_hours=hours)
     usd = sum(_integral(changes or (), span) for span in spans)
     if life.is_waived:

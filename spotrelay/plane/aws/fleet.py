@@ -23,7 +23,7 @@ from spotrelay.plane.core.names import (
     TAG_LAUNCH_TEMPLATE_VERSION,
     TAG_SERVICE,
 )
-from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, CapacityPool, Offering, PurchaseOption
 from spotrelay.plane.core.ports import (
     MAX_STARTS,
     Denied,
@@ -254,8 +254,8 @@ def _start_refusal(denied: Denied, region: str) -> Refusal:
 
 
 def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
-    spec, template = request.spec, request.spec.template(request.purchase_option)
-    is_spot = request.purchase_option is PurchaseOption.SPOT
+    spec, option = request.spec, request.purchase_option
+    template = spec.template(option)
     tags = [
         {"Key": TAG_SERVICE, "Value": spec.service},
         {"Key": TAG_LAUNCH, "Value": request.launch_id},
@@ -278,28 +278,21 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         ],
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": request.count,
-            "DefaultTargetCapacityType": request.purchase_option.value,
+            "DefaultTargetCapacityType": option.name,
         },
         "TagSpecifications": [
             {"ResourceType": "instance", "Tags": named},
             {"ResourceType": "fleet", "Tags": tags},
         ],
     }
-    if is_spot:
-        fleet["SpotOptions"] = {
-            # The pools least likely to be interrupted, and the cheapest of those. It knows no priorities: the
-            # one strategy that does puts them after capacity and forgets the price.
-            "AllocationStrategy": (
-                "capacity-optimized-prioritized" if spec.ordered else "price-capacity-optimized"
-            )
-        }
-    else:
-        fleet["OnDemandOptions"] = {
-            "AllocationStrategy": "prioritized" if spec.ordered else "lowest-price",
-            # What is reserved is paid for, used or not: open reservations, and those that the launch
-            # template targets. What they have no room for is launched all the same.
-            "CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"},
-        }
+    options: dict[str, Any] = {
+        "AllocationStrategy": option.ordered_strategy if spec.ordered else option.strategy
+    }
+    if option.uses_reservations:
+        # What is reserved is paid for, used or not: open reservations, and those that the launch template
+        # targets. What they have no room for is launched all the same.
+        options["CapacityReservationOptions"] = {"UsageStrategy": "use-capacity-reservations-first"}
+    fleet[option.fleet_options] = options
     return fleet  # type: ignore[return-value]  # put together in steps, which a TypedDict can't follow
 
 
@@ -367,8 +360,9 @@ def _pool(request: LaunchRequest, named: Mapping[str, Any]) -> CapacityPool | No
 
 def instance_of(described: InstanceTypeDef, region: str) -> Instance:
     """An instance as DescribeInstances has it."""
-    is_spot = described.get("InstanceLifecycle") == "spot"
-    option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
+    lifecycle = described.get("InstanceLifecycle")
+    # Of what we never buy is said what holds of most: that EC2 doesn't take it back.
+    option = next((o for o in OPTIONS.values() if o.lifecycle == lifecycle), PurchaseOption.ON_DEMAND)
     pool = CapacityPool(region, described["Placement"]["AvailabilityZone"], described["InstanceType"])
     tags = tags_of(described.get("Tags", []))
     return Instance(

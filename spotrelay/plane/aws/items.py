@@ -43,12 +43,12 @@ from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.incidents import AlarmState, Incidents
 from spotrelay.plane.core.names import TABLE_TTL, Alarm, Partition
 from spotrelay.plane.core.pools import (
+    OPTIONS,
     CapacityPool,
     Cause,
     Cooldown,
     Image,
     Offering,
-    PurchaseOption,
     Reading,
     Scope,
     Survey,
@@ -287,7 +287,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "is_denied": replica.is_denied or None,
         "blocked_at": _optional_text(replica.blocked_at),
         "is_proven": replica.is_proven or None,
-        "purchase_option": replica.purchase_option.value,
+        "purchase_option": replica.purchase_option.name,
         FALLBACK: replica.is_fallback,
         "is_standby": replica.is_standby or None,
         "is_adopted": replica.is_adopted or None,
@@ -342,7 +342,7 @@ def replica_of(item: Values) -> Replica:
         is_denied=row.get("is_denied", False),
         blocked_at=_optional_time(row.get("blocked_at")),
         is_proven=row.get("is_proven", False),
-        purchase_option=PurchaseOption(row["purchase_option"]),
+        purchase_option=OPTIONS[row["purchase_option"]],
         is_fallback=row[FALLBACK],
         is_standby=row.get("is_standby", False),
         is_adopted=row.get("is_adopted", False),
@@ -616,7 +616,7 @@ def removal_of(item: Values) -> Removal:
 
 def pool_list(pool: CapacityPool) -> list[str]:
     """A pool as JSON has it."""
-    return [pool.region, pool.zone, pool.instance_type]
+    return [getattr(pool, field.name) for field in fields(CapacityPool)]
 
 
 to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -655,14 +655,14 @@ def _ttl_of_history(replica: Replica) -> int:
 
 
 def _offering_list(offering: Offering | None) -> list[str] | None:
-    return None if offering is None else [*pool_list(offering.pool), offering.purchase_option.value]
+    return None if offering is None else [*pool_list(offering.pool), offering.purchase_option.name]
 
 
 def _offering_of(parts: Sequence[str] | None) -> Offering | None:
     if parts is None:
         return None
     *pool, option = parts
-    return Offering(CapacityPool(*pool), PurchaseOption(option))
+    return Offering(CapacityPool(*pool), OPTIONS[option])
 
 
 def _request_name(source: Source) -> str:
@@ -780,7 +780,7 @@ def survey_of(item: Values) -> Survey:
 def _cooldown_list(cooldown: Cooldown) -> list[object]:
     scope = cooldown.scope
     return [
-        [scope.zone, scope.instance_type, scope.quota, scope.purchase_option and scope.purchase_option.value],
+        [scope.zone, scope.instance_type, scope.quota, scope.purchase_option and scope.purchase_option.name],
         cooldown.cause.value,
         to_text(cooldown.since),
         to_text(cooldown.until),
@@ -793,5 +793,5 @@ def _cooldown_of(
     region: str, scope: Sequence[str], cause: str, since: str, until: str, reason: str, strikes: int
 ) -> Cooldown:
     zone, instance_type, quota, option = scope
-    found = Scope(region, zone, instance_type, quota, PurchaseOption(option) if option else None)
+    found = Scope(region, zone, instance_type, quota, OPTIONS[option] if option else None)
     return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)

@@ -16,7 +16,7 @@ from spotrelay.plane.core.asking import Asking
 from spotrelay.plane.core.instance_types import InstanceType
 from spotrelay.plane.core.mending import FindingKind
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import LEAST_TYPES, CapacityPool, Image, Survey
+from spotrelay.plane.core.pools import LEAST_TYPES, CapacityPool, Image, PriceKind, Survey
 from spotrelay.plane.core.ports import Telemetry
 from spotrelay.plane.core.quotas import Quota, shortages
 from spotrelay.plane.core.requirements import Requirements, find
@@ -50,10 +50,14 @@ class AwsSurveyor:
         pools = self._pools(spec, eligible)
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
         self._look_at_quotas(spec, asking, [type_ for type_, _ in eligible if type_.name in types])
-        is_spot = spec.use_spot and bool(pools)
+        option = spec.purchase_option
         on_demand_prices = self._on_demand_prices(spec, asking, types)
-        spot_prices = self._spot_prices(spec, asking, pools, types, now) if is_spot else {}
-        scores, elsewhere = self._all_scores(spec, asking, types) if is_spot else ({}, {})
+        spot_prices = (
+            self._spot_prices(spec, asking, pools, types, now)
+            if pools and option.price_kind is PriceKind.MARKET
+            else {}
+        )
+        scores, elsewhere = self._all_scores(spec, asking, types) if pools and option.is_scored else ({}, {})
         return Survey(
             service=spec.service,
             asked=wanted,

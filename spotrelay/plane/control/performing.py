@@ -30,7 +30,7 @@ from math import ceil
 from spotrelay.plane.control.reporting import Reporting
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import PoolMemory
 from spotrelay.plane.core.ports import Conflict, Denied, PortError, Ports
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, Rows
@@ -299,7 +299,7 @@ class Performer:
     ) -> None:
         """Launch what was ordered in other pools than were lost, and then tell others about those."""
         store, now = self._ports.store, self._ports.clock.now()
-        orders = sorted((change for change in committed if change.open_intent), key=_is_on_demand)
+        orders = sorted((change for change in committed if change.open_intent), key=_takes_standbys_room)
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
         memory = store.recall(spec.service, spec.region, now)
@@ -310,7 +310,7 @@ class Performer:
         known = [r for r in {**rows.replicas, **written}.values() if not r.state.is_ended]
         launched_count = 0
         for order in orders:
-            if _is_on_demand(order):
+            if _takes_standbys_room(order):
                 before_on_demand()
             its = rollout.of_version(spec, rows, order.to_launch[0].version)
             launched_count += launching.launch(self._ports, its, order, memory, known)
@@ -362,8 +362,9 @@ class Performer:
         return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
 
 
-def _is_on_demand(order: Changes) -> bool:
-    return order.to_launch[0].purchase_option is PurchaseOption.ON_DEMAND
+def _takes_standbys_room(order: Changes) -> bool:
+    """Whether it launches what standbys are, too."""
+    return order.to_launch[0].purchase_option.can_be_stopped
 
 
 def _is_won(step: Step, won: Mapping[int, Replica]) -> bool:

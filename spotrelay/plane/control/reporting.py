@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spotrelay.plane.core.held import Override
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PoolMemory
 from spotrelay.plane.core.ports import OtherControlPlane, Telemetry
 from spotrelay.plane.core.replica import ReplicaState
 from spotrelay.plane.core.rows import Rows
@@ -59,10 +59,10 @@ class Reporting:
         # cost each service another 0.30 USD a month.
         telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
         telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
-        options = [r.offering.purchase_option for r in rows.replicas.values() if r.serves and r.offering]
-        on_demand = options.count(PurchaseOption.ON_DEMAND)
-        telemetry.count(Metric.REPLICAS_SPOT, len(options) - on_demand, service=spec.service)
-        telemetry.count(Metric.REPLICAS_ON_DEMAND, on_demand, service=spec.service)
+        serving = [r.offering.purchase_option for r in rows.replicas.values() if r.serves and r.offering]
+        for metric in dict.fromkeys(option.metric for option in OPTIONS.values()):
+            bought = sum(option.metric is metric for option in serving)
+            telemetry.count(metric, bought, service=spec.service)
         if since := oldest_fallback(rows):
             there_s = max((now - since).total_seconds(), 0.0)
             telemetry.count(Metric.LONGEST_FALLBACK_S, there_s, service=spec.service)
@@ -172,8 +172,7 @@ class Reporting:
 
     def pools(self, spec: ServiceSpec, memory: PoolMemory, now: datetime) -> None:
         """How many of the eligible pools are left alone, if any is: a calm hour costs nothing."""
-        option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
-        offerings = (Offering(pool, option) for pool in eligible_pools(spec, memory))
+        offerings = (Offering(pool, spec.purchase_option) for pool in eligible_pools(spec, memory))
         cooling = sum(memory.cooling(offering, now) is not None for offering in offerings)
         if cooling:
             self.telemetry.count(Metric.POOLS_COOLING, cooling, service=spec.service)

@@ -59,10 +59,10 @@ class Incidents:
 def alarms_of(settings: ServiceSettings, instance_types: int) -> frozenset[Alarm]:
     """The alarms that a service with so many instance types has, of those that hear of incidents."""
     found = {Alarm.NOTHING_READY, Alarm.CRASH_LOOPING, Alarm.CANNOT_LAUNCH, Alarm.NOT_WHOLE}
-    if settings.use_spot and settings.on_demand_fallback:
+    if settings.purchase_option.fallback and settings.on_demand_fallback:
         found.add(Alarm.FALLBACK_TOO_LONG)
     if settings.on_update is not OnUpdate.KEEP:
         found.add(Alarm.ROLLOUT_STOPPED)
-    if settings.use_spot and instance_types >= LEAST_TYPES:
+    if settings.purchase_option.is_scored and instance_types >= LEAST_TYPES:
         found.add(Alarm.BETTER_ELSEWHERE)
     return frozenset(found)

@@ -3,22 +3,138 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from spotrelay.plane.core.names import Metric
 
 if TYPE_CHECKING:  # of surveys alone: a warning waits for every import of a cold start
     from spotrelay.plane.core.mending import Finding
     from spotrelay.plane.core.requirements import Requirements
 
 
-class PurchaseOption(StrEnum):
-    """How an instance is paid for, in EC2's own words."""
+class PriceKind(StrEnum):
+    """What an hour of an instance costs."""
 
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
+    MARKET = "market"
+    """The Spot price: each pool's own, which changes with what is free there."""
+    LIST = "list"
+    """One price for an instance type in a region."""
+
+
+class QuotaKind(StrEnum):
+    """Which of EC2's vCPU quotas count instances, as EC2 names them; see `core.quotas`."""
+
+    SPOT_REQUESTS = "Spot Instance Requests"
+    RUNNING_ON_DEMAND = "Running On-Demand instances"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PurchaseOption:
+    """How an instance is paid for, and all that follows from it: others ask what it may do, not which it is.
+
+    There is one value of each, in `OPTIONS`. A new one is a value there: rows, JSON, placement, accounts and
+    what is shown take it from there.
+    """
+
+    SPOT: ClassVar[PurchaseOption]
+    ON_DEMAND: ClassVar[PurchaseOption]
+
+    name: str
+    """In rows, in JSON, in logs, and in CreateFleet's `DefaultTargetCapacityType`."""
+    label: str
+    """In a sentence."""
+    is_interruptible: bool
+    """Whether EC2 may take its instances back: it warns of that, and a loss says something about the pool."""
+    has_spot_requests: bool
+    """Whether each of its instances has a Spot request: that tells whether EC2 is taking it back, and drills
+    interrupt no others."""
+    can_be_stopped: bool
+    """Whether its instances may be stopped and started again, as standbys are."""
+    fallback: PurchaseOption | None
+    """What stands in while it isn't to be had, and what the base is bought as; None: nothing is surer."""
+    is_scored: bool
+    """Whether EC2's placement scores are about it."""
+    price_kind: PriceKind
+    quota_kind: QuotaKind
+    metric: Metric
+    """Counts the replicas that serve on it; what a status counts as on demand goes by it, too."""
+    uses_reservations: bool
+    """Whether capacity reservations are used first. A launch template may target some of them, so these
+    launches have one of their own."""
+    lifecycle: str | None
+    """`InstanceLifecycle` of its instances in DescribeInstances; None: they have none."""
+    fleet_options: str
+    """Its part of a CreateFleet request."""
+    strategy: str
+    """`AllocationStrategy` in there, where all instance types are as good."""
+    ordered_strategy: str
+    """The same where the service prefers some to others."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<PurchaseOption {self.name}>"
+
+    def __lt__(self, other: PurchaseOption) -> bool:
+        return self.name < other.name
+
+    def __reduce__(self) -> tuple[Callable[[str], PurchaseOption], tuple[str]]:
+        # A copy is the value itself: there is one of each.
+        return option_named, (self.name,)
+
+
+PurchaseOption.ON_DEMAND = PurchaseOption(
+    name="on-demand",
+    label="on-demand",
+    is_interruptible=False,
+    has_spot_requests=False,
+    can_be_stopped=True,
+    fallback=None,
+    is_scored=False,
+    price_kind=PriceKind.LIST,
+    quota_kind=QuotaKind.RUNNING_ON_DEMAND,
+    metric=Metric.REPLICAS_ON_DEMAND,
+    uses_reservations=True,
+    lifecycle=None,
+    fleet_options="OnDemandOptions",
+    strategy="lowest-price",
+    ordered_strategy="prioritized",
+)
+PurchaseOption.SPOT = PurchaseOption(
+    name="spot",
+    label="Spot",
+    is_interruptible=True,
+    has_spot_requests=True,
+    # EC2 starts no instance of a one-time request again, and those of instant fleets are.
+    can_be_stopped=False,
+    fallback=PurchaseOption.ON_DEMAND,
+    is_scored=True,
+    price_kind=PriceKind.MARKET,
+    quota_kind=QuotaKind.SPOT_REQUESTS,
+    metric=Metric.REPLICAS_SPOT,
+    uses_reservations=False,
+    lifecycle="spot",
+    fleet_options="SpotOptions",
+    # The pools least likely to be interrupted, and the cheapest of those. It knows no priorities: the one
+    # strategy that does puts them after capacity and forgets the price.
+    strategy="price-capacity-optimized",
+    ordered_strategy="capacity-optimized-prioritized",
+)
+
+OPTIONS = {option.name: option for option in (PurchaseOption.SPOT, PurchaseOption.ON_DEMAND)}
+"""By name. How a service's replicas are bought is `ServiceSettings.purchase_option`."""
+
+
+def option_named(name: str) -> PurchaseOption:
+    """The option of this name. Raises `ValueError`: there is none."""
+    if name not in OPTIONS:
+        raise ValueError(f"{name!r} is no purchase option")
+    return OPTIONS[name]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,7 +212,8 @@ class Scope:
 
     def __str__(self) -> str:
         quota = self.quota and f"quota {self.quota.upper()}"
-        parts = (self.zone, self.instance_type, quota, self.purchase_option or "")
+        option = self.purchase_option.name if self.purchase_option else ""
+        parts = (self.zone, self.instance_type, quota, option)
         return "/".join(part for part in parts if part) or self.region
 
 
@@ -105,7 +222,7 @@ STANDARD_FAMILIES = frozenset({"a", "c", "d", "h", "i", "im", "is", "m", "r", "t
 
 
 def quota_of(instance_type: str) -> str:
-    """The group of families that the type shares its vCPU quota with, one for Spot and one for on-demand.
+    """The group of families that the type shares its vCPU quota with; there is one of each `QuotaKind`.
 
     EC2 names them: G and VT; P; Inf; Trn; DL; and the standard families, which have no accelerator.
     """
@@ -215,22 +332,26 @@ class PoolMemory:
         """USD per hour, as last asked."""
         if self.survey is None:
             return {}
-        of_type = self.survey.on_demand_prices
-        on_demand = {
-            Offering(pool, PurchaseOption.ON_DEMAND): of_type[pool.instance_type]
-            for pool in self.survey.pools
-            if pool.instance_type in of_type
-        }
-        spot = {Offering(pool, PurchaseOption.SPOT): usd for pool, usd in self.survey.spot_prices.items()}
-        return {**on_demand, **spot}
+        pools, of_type = self.survey.pools, self.survey.on_demand_prices
+        found: dict[Offering, float] = {}
+        for option in OPTIONS.values():
+            match option.price_kind:
+                case PriceKind.LIST:
+                    its = {p: of_type[p.instance_type] for p in pools if p.instance_type in of_type}
+                case PriceKind.MARKET:
+                    its = dict(self.survey.spot_prices)
+            found |= {Offering(pool, option): usd for pool, usd in its.items()}
+        return found
 
     def price(self, offering: Offering) -> float | None:
         """USD per hour, as last asked; also of what is no eligible pool (any more). None: unknown."""
         if self.survey is None:
             return None
-        if offering.purchase_option is PurchaseOption.ON_DEMAND:
-            return self.survey.on_demand_prices.get(offering.pool.instance_type)
-        return self.survey.spot_prices.get(offering.pool)
+        match offering.purchase_option.price_kind:
+            case PriceKind.LIST:
+                return self.survey.on_demand_prices.get(offering.pool.instance_type)
+            case PriceKind.MARKET:
+                return self.survey.spot_prices.get(offering.pool)
 
     def cooling(self, offering: Offering, now: datetime) -> Cooldown | None:
         """The cooldown that lasts longest of those that cover the offering."""

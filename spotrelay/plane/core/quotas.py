@@ -1,6 +1,6 @@
 """EC2's vCPU quotas: which one counts which instance types.
 
-Spot and on-demand are counted apart, and each region has its own. New accounts have 0 of both for everything
+Each `QuotaKind` is counted apart, and each region has its own. New accounts have 0 of both for everything
 that has an accelerator, and a few vCPU for the standard families:
 docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of 2026-11-22, has the codes, too.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from spotrelay.plane.core.pools import PurchaseOption, quota_of
+from spotrelay.plane.core.pools import PurchaseOption, QuotaKind, quota_of
 from spotrelay.plane.core.spec import OnUpdate, ServiceSettings
 
 
@@ -83,18 +83,18 @@ _ON_DEMAND = {
     "x": Quota("L-7295265B", "Running On-Demand X instances"),
 }
 
+_OF_KIND = {QuotaKind.SPOT_REQUESTS: _SPOT, QuotaKind.RUNNING_ON_DEMAND: _ON_DEMAND}
+
 
 def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
     """The quota that counts instances of the type; None for a type of which AWS doesn't say it."""
     group = quota_of(instance_type)
-    if option is PurchaseOption.ON_DEMAND:
-        return _ON_DEMAND.get(group)
-    if group == "p":
+    if group == "p" and option.quota_kind is QuotaKind.SPOT_REQUESTS:
         # Spot alone has two for P, and the newest generations are named in neither.
         generation = re.match(r"p(\d+)", instance_type)
         number = int(generation[1]) if generation else 0
         group = "p" if number < 5 else "p5" if number == 5 else ""
-    return _SPOT.get(group)
+    return _OF_KIND[option.quota_kind].get(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +113,15 @@ def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]
 
     `vcpus` are those of each eligible type. Of types that no known quota counts none is needed.
     """
-    fallbacks = service.on_demand_fallback or not service.use_spot
+    regular, steady = service.purchase_option, service.steady_option
     # While all change at once, as many again are there.
     versions = 2 if service.on_update is OnUpdate.BLUE_GREEN else 1
     # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
-    # Nothing on-demand stands in for what is there beyond the replicas.
-    on_demand = max(service.replicas - service.overprovision, service.base_on_demand + service.standby)
-    counts = {
-        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
-        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
-    }
+    # Nothing stands in for what is there beyond the replicas.
+    most = max(service.replicas - service.overprovision, service.base_on_demand + service.standby)
+    counts = {regular: service.replicas - service.base_on_demand}
+    # Where nothing is surer, all are bought that way.
+    counts[steady] = most if service.on_demand_fallback or regular is steady else service.base_on_demand
     found: list[list[Need]] = []
     for option, count in counts.items():
         smallest: dict[Quota | None, int] = {}
@@ -167,12 +166,12 @@ def shortages(
     """The quotas for want of which the service can't have all of its replicas, one way or the other.
 
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
-    together to be too small; a type that no known quota counts may always be launched. On Spot it is to have
-    so many `spare`, too: one that EC2 takes back counts until its end, beside its replacement.
+    together to be too small; a type that no known quota counts may always be launched. Of what EC2 may take
+    back it is to have so many `spare`, too: one counts until its end, beside its replacement.
     """
     found: list[Shortage] = []
     for wanted in needs(service, vcpus):
-        beyond = spare if wanted[0].option is PurchaseOption.SPOT else 0
+        beyond = spare if wanted[0].option.is_interruptible else 0
         values = {need.quota: value_of(need.quota) for need in wanted}
         count = wanted[0].vcpus // wanted[0].each + beyond
         if sum(values[need.quota] // need.each for need in wanted) < count:

@@ -150,6 +150,20 @@ class ServiceSettings:
     disk_usd_per_hour: float = 0.0
     """What an instance's disk costs, at the list price: for accounts, nothing is decided by it."""
 
+    @property
+    def purchase_option(self) -> PurchaseOption:
+        """How its replicas are bought, but for the base."""
+        return PurchaseOption.SPOT if self.use_spot else PurchaseOption.ON_DEMAND
+
+    @property
+    def steady_option(self) -> PurchaseOption:
+        """How the base is bought, and fallbacks and standbys are: nothing need stand in for these."""
+        return self.purchase_option.fallback or self.purchase_option
+
+    def bought_as(self, option: PurchaseOption) -> PurchaseOption:
+        """How what was to be bought this way is bought now: the file may have come to say otherwise."""
+        return option if option is self.steady_option else self.purchase_option
+
     def hosted_by(self, instance_type: str) -> int:
         """How many replicas an instance of the type hosts."""
         return self.slots.get(instance_type, 1)
@@ -207,7 +221,7 @@ class ServiceSpec(ServiceSettings):
 
     def template(self, option: PurchaseOption) -> LaunchTemplate:
         """What instances are launched from that are bought one way."""
-        if option is PurchaseOption.ON_DEMAND and self.on_demand_template:
+        if option.uses_reservations and self.on_demand_template:
             return self.on_demand_template
         return LaunchTemplate(self.launch_template_id, str(self.version))
 

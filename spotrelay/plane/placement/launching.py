@@ -123,7 +123,7 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
     lasting = {id_ for id_, refusal in refused.items() if refusal.kind.is_lasting}
     for refusal in {refused[id_].code: refused[id_] for id_ in sorted(lasting)}.values():
-        _tell_blocked(ports, service, PurchaseOption.ON_DEMAND, refusal.code, refusal.message, refusal.remedy)
+        _tell_blocked(ports, service, spec.steady_option, refusal.code, refusal.message, refusal.remedy)
     noted = tuple(
         replace(
             r,
@@ -138,7 +138,7 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     if noted and _is_committed(ports, Changes(service, update=noted)):
         ports.ticker.schedule(service, delay_s=FALLBACK_DELAY_S)
     lessons = cooldowns.of_refusals(
-        list(refused.values()), spec.region, PurchaseOption.ON_DEMAND, PoolMemory(), now
+        list(refused.values()), spec.region, spec.steady_option, PoolMemory(), now
     )
     if lessons:
         try:
@@ -337,9 +337,9 @@ def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:
 
 
 def _call_fallbacks(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> None:
-    """Have the tick that requests fallbacks come at once for what Spot has just refused."""
+    """Have the tick that requests fallbacks come at once for what was just refused."""
     is_new = any(r.instance_id is None and r.attempts == 1 for r in waiting)
-    if is_new and order.option is PurchaseOption.SPOT and order.spec.on_demand_fallback:
+    if is_new and order.option.fallback and order.spec.on_demand_fallback:
         ports.ticker.schedule(order.spec.service, delay_s=FALLBACK_DELAY_S)
 
 

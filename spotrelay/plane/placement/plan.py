@@ -10,7 +10,7 @@ from decimal import ROUND_DOWN, Decimal
 from math import inf
 
 from spotrelay.plane.core import timing
-from spotrelay.plane.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PriceKind, PurchaseOption
 from spotrelay.plane.core.spec import ServiceSpec
 
 
@@ -49,40 +49,38 @@ def plan(
 ) -> Plan:
     """How to launch replicas that are to be bought one way.
 
-    A pool that is cooling is left out of Spot as long as there is something better, which on-demand is; only
-    as a last resort, when that isn't to be had either, it is tried after the others. On-demand pools that are
-    cooling always are. `is_return` says that Spot has refused before and on-demand stands in: there is no
-    hurry, so zones that score low are left out, too. `standbys` says that a standby is to be launched, and
-    where the others are: what empties one pool should not be what refuses the start of all. `max_price` says
-    that a replica is to move to cheaper Spot: only where that is known to cost no more, in USD per hour, and
-    nothing speaks against the pool, because the replica serves where it is. `min_score` says the same of one
-    that is to move by placement scores: only in zones that scored so much, or more, for as long as counts.
+    A pool that is cooling is left out as long as there is something better, which the option's fallback is.
+    It is tried after the others only as a last resort, when that isn't to be had either. If the option has no
+    fallback, pools that are cooling are always tried so. `is_return` says that the option was refused before
+    and its fallback stands in: there is no hurry, so zones that score low are left out, too. `standbys` says
+    that a standby is to be launched, and where the others are: what empties one pool should not be what
+    refuses the start of all. `max_price` says that a replica is to move to cheaper Spot: only where that is
+    known to cost no more, in USD per hour, and nothing speaks against the pool, because the replica serves
+    where it is. `min_score` says the same of one that is to move by placement scores: only in zones that
+    scored so much, or more, for as long as counts.
     """
     if max_price is not None or min_score is not None:
         is_return, is_last_resort = True, False
     eligible = eligible_pools(spec, memory)
     if standbys is not None:
         eligible = tuple(pool for pool in eligible if _may_stand_by(spec, pool))
-    is_spot = option is PurchaseOption.SPOT
-    caps = _max_prices(spec, memory) if is_spot else {}
+    is_market = option.price_kind is PriceKind.MARKET
+    caps = _max_prices(spec, memory) if is_market else {}
     # Those of other types say nothing about these.
     survey = memory.survey
     scores = survey.scores if survey is not None and survey.asked == spec.asked else {}
     left_out: dict[CapacityPool, str] = {}
     rested, low, cooling = [], [], []
     for pool in eligible:
-        is_no_place = (
-            _too_dear(spec, pool, memory, caps, max_price) or _is_no_better(spec, pool, memory, min_score)
-            if is_spot
-            else None
-        )
+        too_dear = _too_dear(spec, pool, memory, caps, max_price) if is_market else None
+        no_better = _is_no_better(spec, pool, memory, min_score) if option.is_scored else None
         cooldown = memory.cooling(Offering(pool, option), now)
-        if is_no_place:
+        if is_no_place := too_dear or no_better:
             left_out[pool] = is_no_place
         elif cooldown:
             cooling.append(pool)
             left_out[pool] = _words_of(cooldown)
-        elif is_spot and scores.get(pool.zone, inf) <= timing.LOW_SCORE:
+        elif option.is_scored and scores.get(pool.zone, inf) <= timing.LOW_SCORE:
             low.append(pool)
             left_out[pool] = f"placement score {scores[pool.zone]}"
         else:
@@ -93,9 +91,9 @@ def plan(
         Step(option, apart, "apart from other standbys" if standbys else "rested"),
         Step(option, tuple(pool for pool in rested if pool not in first), "rested"),
     ]
-    if not (is_spot and is_return) or is_last_resort:
+    if not (option.fallback and is_return) or is_last_resort:
         steps.append(Step(option, tuple(low), "placement score low: after the others"))
-    if not is_spot or is_last_resort:
+    if option.fallback is None or is_last_resort:
         steps.append(Step(option, tuple(cooling), "cooling: nothing better is left"))
     steps = [step for step in steps if step.pools]
     asked = {pool for step in steps for pool in step.pools}

@@ -99,13 +99,13 @@ def _joined(steps: Iterable[Step]) -> list[Step]:
     return list(joined.values())
 
 
-def _turn(step: Step) -> tuple[bool, bool, int]:
+def _turn(step: Step) -> tuple[bool, bool, str, int]:
     """What is launched comes by how it is bought and by version, and standbys last: others serve by then."""
     order = _order(step)
     if order is None:
-        return False, False, 0
+        return False, False, "", 0
     option, version, is_standby, *_ = order
-    return is_standby, option is PurchaseOption.ON_DEMAND, version
+    return is_standby, option.fallback is None, option.name, version
 
 
 def _order(step: Step) -> _Order | None:
@@ -148,7 +148,8 @@ def _created(
         # What a replica's own row says may be of another version, if it was taken in.
         port = rollout.port_of(spec, rows, row.version)
     if spec and is_requested and not spec.use_spot:
-        option = PurchaseOption.ON_DEMAND
+        # What `bought_as` says of these; to call it would make the path of a warning longer for its readers.
+        option = option.fallback or option
     return row.but(service=service, id=id_, port=port, purchase_option=option)
 
 
@@ -264,7 +265,7 @@ def lessons(steps: Iterable[Step], memory: PoolMemory, now: datetime) -> list[Co
                 lesson = cooldowns.of_rebalance(offering, memory, now)
             case _:
                 continue
-        if offering.purchase_option is PurchaseOption.SPOT or step.teaches is Cause.FAILURE:
+        if offering.purchase_option.is_interruptible or step.teaches is Cause.FAILURE:
             learned.append(lesson)
     return learned
 

@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import TargetState
-from spotrelay.plane.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.plane.core.pools import CapacityPool, PriceKind, Survey
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
@@ -64,7 +64,7 @@ def _by_score(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[S
     ]
     for score, replica, pool in sorted(low, key=lambda each: (each[0], each[1].id)):
         least = score + timing.MOVE_SCORE_GAIN
-        if plan(spec, PurchaseOption.SPOT, seen.pools, now, min_score=least).steps:
+        if plan(spec, replica.purchase_option, seen.pools, now, min_score=least).steps:
             reason = f"{pool.zone} scores {score} for Spot, and another zone {least} or more"
             version = rollout.proven(spec, seen.rows, replica)
             yield steps.replace(replica, now, reason, version, min_score=least)
@@ -82,7 +82,7 @@ def _by_price(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[S
     ]
     for price, replica in sorted(priced, key=lambda each: (-each[0], each[1].id)):
         most = worth(spec, spec.rebalance_cost, replica, price)
-        if plan(spec, PurchaseOption.SPOT, seen.pools, now, max_price=most).steps:
+        if plan(spec, replica.purchase_option, seen.pools, now, max_price=most).steps:
             reason = f"costs {price:g} USD an hour, and cheaper Spot at most {most:g}"
             yield steps.replace(
                 replica, now, reason, rollout.proven(spec, seen.rows, replica), max_price=most
@@ -128,9 +128,10 @@ def _movable(seen: Observation, now: datetime) -> Iterator[tuple[Replica, Capaci
     for replica in seen.rows.replicas.values():
         if (
             replica.offering is not None
-            and replica.purchase_option is PurchaseOption.SPOT
+            and replica.purchase_option.is_scored
+            and replica.purchase_option.price_kind is PriceKind.MARKET
             # An adopted one may be on-demand where the service wants Spot.
-            and replica.offering.purchase_option is PurchaseOption.SPOT
+            and replica.offering.purchase_option is replica.purchase_option
             and now - replica.since >= seconds(timing.MOVE_AFTER_S)
         ):
             yield replica, replica.offering.pool

@@ -216,7 +216,7 @@ def _offering(offering: Offering) -> dict[str, str]:
         "region": offering.pool.region,
         "zone": offering.pool.zone,
         "instance_type": offering.pool.instance_type,
-        "purchase_option": offering.purchase_option.value,
+        "purchase_option": offering.purchase_option.name,
     }
 
 

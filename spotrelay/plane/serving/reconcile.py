@@ -10,7 +10,6 @@ from datetime import datetime
 from spotrelay.plane.core import slots, timing
 from spotrelay.plane.core.instances import Instance, InstanceState, TargetState
 from spotrelay.plane.core.names import TAG_SERVICE
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import GONE, Replica, ReplicaState
 from spotrelay.plane.core.rows import LaunchIntent, Rows
 from spotrelay.plane.core.spec import ServiceSpec
@@ -501,7 +500,7 @@ def _for_unowned(
             else:
                 yield steps.take_in(now, instance, ReplicaState.DRAINING, ORPHAN, version)
             continue
-        is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND
+        may_be_base = instance.offering.purchase_option.fallback is None
         is_healthy = health is TargetState.HEALTHY
         yield steps.take_in(
             now,
@@ -511,10 +510,10 @@ def _for_unowned(
             if is_healthy
             else "in rotation, and nothing on record knew it",
             version,
-            is_fallback=is_on_demand and base <= 0,
+            is_fallback=may_be_base and base <= 0,
             port=seen.ports.get(slots.host(instance.id)),
         )
-        base -= is_on_demand
+        base -= may_be_base
 
 
 def _version_of(instance: Instance, spec: ServiceSpec | None) -> int:

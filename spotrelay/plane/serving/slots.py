@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.plane.core.instances import Instance, TargetState
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import ServiceSpec
@@ -58,14 +57,16 @@ def by_zone(rows: Rows) -> Mapping[str, set[str]]:
 
 
 def on_spot(rows: Rows, seen: Collection[Instance]) -> set[str]:
-    """The Spot instances that replicas have or that bear the service's tag, but for those that have ended."""
-    spot = (None, PurchaseOption.SPOT)
+    """The Spot instances that replicas have or that bear the service's tag, but for those that have ended.
+
+    One whose offering nobody knows may be on Spot.
+    """
     owned = {
         host(r.instance_id)
         for r in rows.replicas.values()
-        if r.instance_id and (r.offering and r.offering.purchase_option) in spot
+        if r.instance_id and (r.offering is None or r.offering.purchase_option.has_spot_requests)
     }
-    shown = {i.id for i in seen if i.offering.purchase_option is PurchaseOption.SPOT}
+    shown = {i.id for i in seen if i.offering.purchase_option.has_spot_requests}
     return (owned | shown) - {i.id for i in seen if not i.state.is_alive}
 
 

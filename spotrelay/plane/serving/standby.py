@@ -17,7 +17,6 @@ from datetime import datetime
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import Instance, InstanceState
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import ServiceSpec
@@ -134,8 +133,10 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step]:
     beyond = max(len(standbys) - len(preparing) - len(untried) - spec.standby, 0)
     # One at a time, so that the others can be had meanwhile.
     tried = next((r for r in untried if _may_be_tried(r, seen, now)), None)
-    if len(standbys) - len(stale) < spec.standby and not preparing and is_whole and not is_held:
-        yield steps.request(now, 1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
+    option = spec.steady_option
+    wanted = spec.standby if option.can_be_stopped else 0
+    if len(standbys) - len(stale) < wanted and not preparing and is_whole and not is_held:
+        yield steps.request(now, 1, REASON, option, version, is_standby=True)
     elif tried and not preparing and is_whole and not beyond:
         yield steps.try_out(tried, now)
     due = tuple(rollout.as_launched(spec, rows, r, now) for r in preparing if is_due(r, seen, now))

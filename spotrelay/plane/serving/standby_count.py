@@ -19,7 +19,6 @@ from datetime import datetime
 from math import ceil
 
 from spotrelay.plane.core import timing
-from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import OnWarning, ServiceSettings, ServiceSpec
@@ -88,7 +87,7 @@ def derive(spec: ServiceSettings, rows: Rows, ended: Sequence[Replica]) -> Stand
 
 def most_at_risk(spec: ServiceSettings) -> int:
     """How many replicas EC2 may take back: the number of standbys while nothing is on record."""
-    return max(spec.replicas - spec.base_on_demand, 0) if spec.use_spot else 0
+    return max(spec.replicas - spec.base_on_demand, 0) if spec.purchase_option.is_interruptible else 0
 
 
 def with_number_so_far(spec: ServiceSpec, kept: ServiceSpec | None) -> ServiceSpec:
@@ -153,13 +152,13 @@ def start_times(record: Iterable[Replica]) -> list[float]:
 
 
 def _losses(record: Iterable[Replica]) -> list[datetime]:
-    """When Spot replicas that served were lost, in order."""
+    """When replicas that EC2 may take back and that served were lost, in order."""
     return sorted(at for r in record if (at := _lost_at(r)) is not None)
 
 
 def _lost_at(replica: Replica) -> datetime | None:
-    is_spot = replica.offering is not None and replica.offering.purchase_option is PurchaseOption.SPOT
-    return replica.gone_at if is_spot and ReplicaState.READY in replica.entered else None
+    may_be_lost = replica.offering is not None and replica.offering.purchase_option.is_interruptible
+    return replica.gone_at if may_be_lost and ReplicaState.READY in replica.entered else None
 
 
 def _lost_together(

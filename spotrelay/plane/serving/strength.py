@@ -17,7 +17,7 @@ from datetime import datetime
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import TargetState
-from spotrelay.plane.core.pools import Offering, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import ServiceSpec
@@ -69,16 +69,17 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
     for replica in dropped:
         yield from _drop(replica, now, "more replicas than wanted", seen)
     for replica in idle:
-        yield from _drop(replica, now, "Spot is back", seen)
+        yield from _drop(replica, now, f"{_stood_in_for(spec).label} is back", seen)
 
     if not failures.is_held(version, rows.backoff, now):
-        yield from _requests(spec, now, len(regular), _bought_on_demand(regular), version)
+        yield from _requests(spec, now, len(regular), _bought_steady(regular), version)
     wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
     wanted = min(wanted, spec.replicas + spec.surge - (len(fallbacks) - len(idle)))
     is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
-    if spec.use_spot and wanted > 0 and not is_fallback_held:
+    option = spec.purchase_option
+    if option.fallback and wanted > 0 and not is_fallback_held:
         yield steps.request(
-            now, wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True
+            now, wanted, f"{option.label} isn't ready", option.fallback, version, is_fallback=True
         )
     gone = dropped_ids | {r.id for r in idle}
     staying = [r for r in active if r.id not in gone]
@@ -201,21 +202,28 @@ def drained_at(spec: ServiceSpec | None, replica: Replica) -> datetime:
     return replica.since + seconds(drain_s + timing.DRAIN_SETTLE_S)
 
 
+def _stood_in_for(spec: ServiceSpec) -> PurchaseOption:
+    """What fallbacks stand in for; of those of before, where the file has come to want none."""
+    option = spec.purchase_option
+    others = (other for other in OPTIONS.values() if other.fallback is option)
+    return option if option.fallback else next(others, option)
+
+
 def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Observation) -> int:
     """How many fallbacks should be there, beside `regular` replicas; `there` counts those that come, too."""
     if not spec.on_demand_fallback:
         return 0
-    if not spec.use_spot:
-        # Those of before serve until what is bought on-demand from now on does; no more are requested.
+    if spec.purchase_option.fallback is None:
+        # Those of before serve until what is bought from now on does; no more are requested.
         return sum(not r.serves for r in regular)
     backoff = seen.rows.backoff
     # After a failure there is nobody whom the next one replaces, and perhaps no next one for a long time.
     has_failed = backoff.version == rollout.proven(spec, seen.rows) and backoff.failures > 0
     absent = max(spec.replicas - there, 0) if has_failed else 0
-    base = max(_base(spec) - _bought_on_demand(regular), 0)
+    base = max(_base(spec) - _bought_steady(regular), 0)
     missing = sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
     # What is there beyond the number that is needed is there because Spot may be lost: on-demand isn't.
-    return min(missing, max(spec.replicas - spec.overprovision - _bought_on_demand(regular), 0))
+    return min(missing, max(spec.replicas - spec.overprovision - _bought_steady(regular), 0))
 
 
 def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> bool:
@@ -226,7 +234,7 @@ def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> boo
     replaces is gone, and for each one after replicas failed: nothing says that it will ever be ready.
     """
     before = seen.rows.replicas.get(replica.replaces or 0)
-    if replica.purchase_option is not PurchaseOption.SPOT or (before is not None and before.stays):
+    if replica.purchase_option.fallback is None or (before is not None and before.stays):
         return False
     match replica.state:
         case ReplicaState.REQUESTED:
@@ -247,7 +255,7 @@ def _undecided(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation)
     if not spec.on_demand_fallback:
         return 0
     asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
-    return sum(r.purchase_option is PurchaseOption.SPOT and not _is_covered(r, seen) for r in asked_for)
+    return sum(r.purchase_option.fallback is not None and not _is_covered(r, seen) for r in asked_for)
 
 
 def _is_refused(replica: Replica) -> bool:
@@ -268,7 +276,7 @@ def _idle_fallbacks(
     fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
 ) -> list[Replica]:
     """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
-    spot = [r for r in regular if r.serves and r.purchase_option is PurchaseOption.SPOT]
+    spot = [r for r in regular if r.serves and r.purchase_option.fallback]
     # One that was given up may serve all the same, late: it is no reason to drop what comes in its place.
     given_up = [r for r in fallbacks if is_given_up(r, now)]
     standing = [r for r in fallbacks if r not in given_up]
@@ -296,17 +304,17 @@ def _idle_fallbacks(
 
 
 def _requests(
-    spec: ServiceSpec, now: datetime, there: int, bought_on_demand: int, version: int
+    spec: ServiceSpec, now: datetime, there: int, bought_steady: int, version: int
 ) -> Iterator[Step]:
     missing = spec.replicas - there
     if missing <= 0:
         return
-    on_demand = min(missing, max(_base(spec) - bought_on_demand, 0))
+    steady = min(missing, max(_base(spec) - bought_steady, 0))
     reason = "fewer replicas than wanted"
-    if missing > on_demand:
-        yield steps.request(now, missing - on_demand, reason, PurchaseOption.SPOT, version)
-    if on_demand:
-        yield steps.request(now, on_demand, reason, PurchaseOption.ON_DEMAND, version)
+    if missing > steady:
+        yield steps.request(now, missing - steady, reason, spec.purchase_option, version)
+    if steady:
+        yield steps.request(now, steady, reason, spec.steady_option, version)
 
 
 def surplus(spec: ServiceSpec, rows: Rows) -> int:
@@ -332,25 +340,26 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Ob
 
     def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, bool, float, int]:
         near, cheapness, age = least_missed(replica)
-        return near, replica.id in base, replica.purchase_option is PurchaseOption.SPOT, cheapness, age
+        return near, replica.id in base, replica.purchase_option.fallback is not None, cheapness, age
 
-    on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
-    base = {r.id for r in sorted(on_demand, key=least_missed, reverse=True)[: _base(spec)]}
+    steady = [r for r in regular if r.purchase_option.fallback is None]
+    base = {r.id for r in sorted(steady, key=least_missed, reverse=True)[: _base(spec)]}
     return sorted(regular, key=in_turn)[: max(count, 0)]
 
 
 def _base(spec: ServiceSpec) -> int:
-    """How many of the regular replicas are bought on-demand whatever Spot gives."""
-    return spec.base_on_demand if spec.use_spot else spec.replicas
+    """How many of the regular replicas are bought so that nothing need stand in for them."""
+    return spec.base_on_demand if spec.purchase_option.fallback else spec.replicas
 
 
 def base_left(spec: ServiceSpec, seen: Observation) -> int:
-    """How many more regular replicas should be bought on-demand whatever Spot gives."""
-    return _base(spec) - _bought_on_demand(r for r in counted(seen.rows) if not r.is_fallback)
+    """How many more regular replicas should be bought so that nothing need stand in for them."""
+    return _base(spec) - _bought_steady(r for r in counted(seen.rows) if not r.is_fallback)
 
 
-def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
-    return sum(b.purchase_option is PurchaseOption.ON_DEMAND for b in bought)
+def _bought_steady(bought: Iterable[Replica | Offering]) -> int:
+    """How many of them need nothing that stands in: they are what the base is made of."""
+    return sum(b.purchase_option.fallback is None for b in bought)
 
 
 def _launches(
@@ -361,16 +370,16 @@ def _launches(
     is_whole: bool,
     is_last_resort: bool,
 ) -> Iterator[Step]:
-    spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
-    on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
+    spot = [r for r in due if r.purchase_option.fallback]
+    steady = [r for r in due if r.purchase_option.fallback is None]
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
-        returning = sum(r.purchase_option is PurchaseOption.SPOT for r in rising)
+        returning = sum(r.purchase_option.fallback is not None for r in rising)
         spot = spot[: max(at_once - returning, 0)]
     for version in sorted({r.version for r in due}):
         if of_version := tuple(r for r in spot if r.version == version):
             yield steps.launch(*of_version, is_last_resort=is_last_resort)
-        if of_version := tuple(r for r in on_demand if r.version == version):
+        if of_version := tuple(r for r in steady if r.version == version):
             yield steps.launch(*of_version)
 
 
@@ -380,7 +389,7 @@ _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows, now: datetime) -> Replica:
     """A replica to be launched, as the service wants it by now: how it is bought, and which version."""
-    option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
+    option = spec.bought_as(replica.purchase_option)
     as_wanted = replace(rollout.as_launched(spec, rows, replica, now), purchase_option=option)
     # What was to move is gone, or going, by now: `moves` ends all others that aren't launched at once.
     return replace(as_wanted, max_price=None, min_score=None)

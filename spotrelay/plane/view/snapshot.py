@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 
-from spotrelay.plane.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import OPTIONS, CapacityPool, Cooldown, Offering, PoolMemory
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Desired, Rows, as_desired, derive
 from spotrelay.plane.core.slots import host
@@ -142,10 +142,15 @@ class ServiceSnapshot:
 
     @property
     def cooling(self) -> tuple[tuple[CapacityPool, Cooldown], ...]:
-        """The service's Spot pools that are left alone now, each with the cooldown that lasts longest."""
+        """The pools that are left alone now, of what EC2 may take back, each with its longest cooldown."""
         pools = self.memory.survey.pools if self.memory.survey else self.spec.pools if self.spec else ()
-        found = ((pool, self.memory.cooling(Offering(pool, PurchaseOption.SPOT), self.at)) for pool in pools)
-        return tuple((pool, cooldown) for pool, cooldown in found if cooldown)
+        options = [option for option in OPTIONS.values() if option.is_interruptible]
+        found: dict[CapacityPool, Cooldown] = {}
+        for offering in (Offering(pool, option) for pool in pools for option in options):
+            cooldown, so_far = self.memory.cooling(offering, self.at), found.get(offering.pool)
+            if cooldown and (so_far is None or so_far.until < cooldown.until):
+                found[offering.pool] = cooldown
+        return tuple(found.items())
 
     @property
     def scores(self) -> Mapping[str, int]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.pools import Image, PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Source
@@ -190,7 +191,7 @@ def status(seen: ServiceSnapshot) -> Status:
         version=seen.spec.version if seen.spec else None,
         running=tuple(sorted({r.version for r in seen.in_rotation})),
         serving_since=seen.serving_since,
-        on_demand=sum(_option(r) is PurchaseOption.ON_DEMAND for r in seen.in_rotation),
+        on_demand=sum(_option(r).metric is Metric.REPLICAS_ON_DEMAND for r in seen.in_rotation),
         usd_per_hour=_sum(map(seen.memory.price, paid)),
         on_demand_usd_per_hour=_sum(seen.memory.price(offering.on_demand) for offering in paid),
         address=seen.address,

@@ -28,7 +28,15 @@ NAVIGATION = {
         "bring-your-own",
         "adopting",
     ],
-    "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
+    "Describe": [
+        "choosing",
+        "service-file",
+        "scaling",
+        "cold-start",
+        "standbys",
+        "loaders",
+        "sharing-instances",
+    ],
     "Operate": [
         "looking",
         "commands",

@@ -257,7 +257,7 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(
             f"{count} of them came when nobody could serve: for {gap_s:.1f} s the last replica was at its end"
             " and its replacement not ready. Standbys bridge a start that takes longer than a warning"
-            " (docs/cold-start.md). If it only just does, a longer one is enough: make demo WARNING_S=60",
+            " (docs/standbys.md). If it only just does, a longer one is enough: make demo WARNING_S=60",
             style="bold yellow",
         )
 

@@ -300,12 +300,12 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "a capacity reservation in no group": (
         reserved("cr-0123456789abcdef0"),
         f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got 'cr-0123456789abcdef0': put "
-        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+        "reservations into a group, which may be full or change: docs/standbys.md says how",
     ),
     "several capacity reservations": (
         reserved("[cr-0123456789abcdef0, cr-0123456789abcdef1]"),
         f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got a list: put "
-        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+        "reservations into a group, which may be full or change: docs/standbys.md says how",
     ),
     "no group": (
         reserved("chat"),

@@ -800,6 +800,12 @@ def _launch_then_take_out(self: Performer, *args: Any) -> None:
     _take_out(self, outcome, *rest)
 
 
+@mistake(cooldowns, "with_lessons", Rule.POOL_ORDER)
+def launches_where_it_just_lost(memory: Any, _lessons: Any) -> Any:
+    """A launch asks a pool that the same invocation has seen lost."""
+    return memory
+
+
 @mistake(performing, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT, since=89)
 def writes_after_a_lost_commit(predicate: Any, wanted: Iterable[Changes]) -> Iterator[Changes]:
     """The rest of a decision is written after one of its commits was lost."""

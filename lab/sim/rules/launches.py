@@ -13,7 +13,7 @@ from lab.sim.rules.history import Documents, in_force
 from lab.sim.rules.pools import eligible, is_too_dear
 from lab.sim.scheduler import Scheduler
 from spotrelay.plane.core.instances import Refusal, RefusalKind
-from spotrelay.plane.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption
+from spotrelay.plane.core.pools import CapacityPool, Cause, Offering, PoolMemory, PurchaseOption
 from spotrelay.plane.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, LaunchIntent
@@ -320,8 +320,10 @@ class LaunchChecker:
             offering = Offering(pool, row.purchase_option)
             if is_spot and (is_too_dear(spec, pool, memory) or _is_no_move(spec, order, pool, memory)):
                 continue
-            if any(e.scope.covers(offering) for e in seen.evidence):
-                ranks[pool] = None
+            if about := [e for e in seen.evidence if e.scope.covers(offering)]:
+                # What it saw lost cools at once; of refusals and other services a launch may not know yet.
+                lost = [e for e in about if e.cause is Cause.LOSS and e.is_owed and e.service == spec.service]
+                ranks[pool] = COOLING if lost else None
             elif _cools_until(memory, offering, now):
                 ranks[pool] = COOLING
             else:

@@ -101,7 +101,7 @@ def _reservations(value: Any) -> Any:
     names = value if isinstance(value, list) else [value]
     if any(re.match(r"cr-|arn:.*:capacity-reservation/", str(name)) for name in names):
         # What targets one reservation isn't launched when that is full, nor started again once it has ended.
-        message += ": put reservations into a group, which may be full or change: docs/cold-start.md says how"
+        message += ": put reservations into a group, which may be full or change: docs/standbys.md says how"
     raise rejected(Finding((), message))
 
 

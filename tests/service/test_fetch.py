@@ -6,12 +6,14 @@ import ast
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from http.client import HTTPSConnection
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -21,7 +23,7 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 
-from spotrelay.file.instance import crash, fetch
+from spotrelay.file.instance import crash, fetch, models
 from spotrelay.file.instance.fetch import FetchError, Instance, Model
 from tests.service.s3 import BUCKET, S3, Trouble, etag
 
@@ -225,7 +227,7 @@ def test_what_a_try_has_left_is_no_model(s3: S3, model: Model, content: dict[str
 
 def test_a_disk_without_room_is_told_at_once(s3: S3, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a byte comes, with what the model takes and what there is."""
-    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: SimpleNamespace(free=17))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=17))
     with pytest.raises(
         FetchError, match=r"has 0.0 GB left, and the model takes .* larger resources.disk_size"
     ):
@@ -241,7 +243,7 @@ def test_a_disk_that_fails_is_not_the_networks_fault(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fetch.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(FetchError, match="can't be written: No space left on device"):
         fetch.fetch(model, Instance())
 
@@ -251,7 +253,7 @@ def test_a_part_written_goes_on(
 ) -> None:
     """A disk that takes less than it is given loses nothing."""
     write = os.pwrite
-    monkeypatch.setattr(fetch.os, "pwrite", lambda fd, data, at: write(fd, data[:1000], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:1000], at))
     fetch.fetch(model, Instance())
     assert got(model) == content
 
@@ -295,7 +297,7 @@ def test_it_runs_on_the_instances_python(
     assert imported <= sys.stdlib_module_names
     script = tmp_path / "opt" / "fetch.py"
     script.parent.mkdir()
-    script.write_text(text, encoding="utf-8")
+    script.write_text(models.script(), encoding="utf-8")
     plan = {"bucket": model.bucket, "prefix": model.prefix, "path": str(model.path)}
     script.with_name("fetch.json").write_text(json.dumps([plan]))
     run: Callable[[], subprocess.CompletedProcess[str]] = lambda: subprocess.run(  # noqa: E731 - twice the same
@@ -361,5 +363,5 @@ def test_a_bucket_is_found_in_each_partition(
     monkeypatch.setattr(connection, "request", lambda _, path, headers: asked.append(path))  # noqa: ARG005
     monkeypatch.setattr(connection, "getresponse", lambda: None)
     bucket.ask(connection, "a")
-    assert isinstance(connection, fetch.http.client.HTTPSConnection)
+    assert isinstance(connection, HTTPSConnection)
     assert ((connection.host, asked[0])) == expected

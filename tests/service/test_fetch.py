@@ -46,7 +46,6 @@ def content() -> dict[str, bytes]:
 def s3(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     """S3 with the model, another one beside it, and what a console makes for a folder."""
     monkeypatch.setattr(fetch, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(fetch, "PATIENCE_S", 1.0)
     monkeypatch.setattr(fetch, "STALL_S", 0.3)
     objects = {f"llama/8b/{key}": value for key, value in content.items()}
     server = S3({**objects, "llama/8b/": b"", "llama/8b-other/x": b"no"})
@@ -144,8 +143,12 @@ FOR_GOOD = {
 
 
 @pytest.mark.parametrize(("what", "words"), FOR_GOOD.items(), ids=FOR_GOOD)
-def test_what_does_not_pass_is_told(what: str, words: str, s3: S3, model: Model) -> None:
+def test_what_does_not_pass_is_told(
+    what: str, words: str, s3: S3, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error names the object and S3's words, and nothing is at the model's place."""
+    monkeypatch.setattr(fetch, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(fetch, "STALL_S", 10.0)
     s3.trouble = lambda _: what
     with pytest.raises(FetchError, match=words):
         fetch.fetch(model, Instance())

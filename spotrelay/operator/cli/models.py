@@ -93,9 +93,11 @@ def _too_large(service: Service, there: dict[str, Stored]) -> str | None:
         for model in service.models
         if model.source.url in there and not model.path.startswith(f"{INSTANCE_STORE}/")
     )
+    if not size:
+        return None
     image_gib = _IMAGES_GIB.get(service.image.reference, 0)
     needed_gib = image_gib + -(-size // 1024**3)
-    if not size or needed_gib <= service.disk.size_gib:
+    if needed_gib <= service.disk.size_gib:
         return None
     beside = f" beside the image's {image_gib}" if image_gib else ""
     return (

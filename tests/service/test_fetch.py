@@ -48,7 +48,7 @@ def s3(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[S
     monkeypatch.setattr(fetch, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(fetch, "STALL_S", 0.3)
     objects = {f"llama/8b/{key}": value for key, value in content.items()}
-    server = S3({**objects, "llama/8b/": b"", "llama/8b-other/x": b"no"})
+    server = S3({**objects, "llama/8b/": b"", "llama/8b/sub/": b"", "llama/8b-other/x": b"no"})
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
     yield server

@@ -42,7 +42,8 @@ def build(app: cdk.App, settings: AppSettings) -> None:
     """
     loaded = load_all(settings.services, settings.inputs)
     services = [
-        pinned(in_region(service, settings.target_region), settings.secret_versions) for service in loaded
+        pinned(in_region(service, settings.target_region), settings.secret_versions, settings.model_versions)
+        for service in loaded
     ]
     problems = [problem for service in services for problem in placement.problems(service, settings)]
     if problems := [*problems, *placement.conflicts(services)]:

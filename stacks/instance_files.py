@@ -68,6 +68,8 @@ def statements(role: iam.Role, service: Service, files: Files | None) -> Iterato
     for mount in service.file_mounts:
         if isinstance(mount.source, Bucket):
             yield from _bucket_statements(role, mount.source, is_writable=mount.is_writable)
+    for model in service.models:
+        yield from _bucket_statements(role, model.source, is_writable=False)
     if service.container is not None and (repository := ecr_registry(service.container)):
         yield iam.PolicyStatement(
             actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],

@@ -95,6 +95,8 @@ class AppSettings:
     """Values for what the service files leave open."""
     secret_versions: Mapping[str, int] = field(default_factory=dict)
     """SSM parameter → the version that replicas read; of others the latest, at each start."""
+    model_versions: Mapping[str, str] = field(default_factory=dict)
+    """Address of a model in a bucket → the digest of what replicas fetch; of others what is there then."""
     account: str | None = None
     region: str | None = None
     target_region: str | None = None
@@ -164,6 +166,7 @@ class AppSettings:
             services=tuple(Path(name) for name in _list(context, "services")),
             inputs=_inputs(context),
             secret_versions=_secret_versions(context),
+            model_versions=_model_versions(context),
             account=account,
             region=region,
             target_region=target_region,
@@ -241,6 +244,19 @@ def _secret_versions(context: Context) -> dict[str, int]:
                 f" /spotrelay/chat/HF_TOKEN=3, got {entry!r}"
             )
         versions[parameter] = int(version)
+    return versions
+
+
+def _model_versions(context: Context) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for entry in _list(context, "model_versions"):
+        source, _, digest = entry.rpartition("=")
+        if not (source.startswith("s3://") and re.fullmatch(r"[0-9a-f]{64}", digest)):
+            raise SettingsError(
+                "context model_versions: expected models with their digests, such as"
+                f" s3://bucket/prefix=0123…, 64 digits, got {entry!r}: spotrelay up finds them by itself"
+            )
+        versions[source] = digest
     return versions
 
 

@@ -1,7 +1,8 @@
 """Process 1 of a local instance: what systemd is to a real one. Run by path; imports little, to start fast.
 
 `python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
-DIRECTORY/work. Whenever that ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts again
+DIRECTORY/work; beside them DIRECTORY/fetch.py, if there is one, which has a unit of its own. Whenever
+run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts again
 (Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the local cloud is
 gone, and then the instance goes with it, whatever killed the cloud.
 """
@@ -27,6 +28,10 @@ _BOOT = """
 cd work
 [ ! -f ../once.sh ] || bash ../once.sh || exit
 exec bash ../run.sh
+"""
+
+_MODELS = """
+[ ! -f fetch.py ] || exec python3 -I fetch.py --keep
 """
 
 _AFTER = """
@@ -122,9 +127,12 @@ def _reap() -> dict[int | None, int]:
     return statuses
 
 
-def _kill_leftovers() -> None:
-    """Ends what the service left running, as systemd does with the unit's control group before a restart."""
-    _signal(_descendants(os.getpid()), signal.SIGKILL)
+def _kill_leftovers(other: int) -> None:
+    """Ends what the service left running, as systemd does with the unit's control group before a restart.
+
+    `other` belongs to another unit.
+    """
+    _signal({*_descendants(os.getpid())} - {other}, signal.SIGKILL)
 
 
 def _run(directory: Path) -> None:
@@ -132,6 +140,7 @@ def _run(directory: Path) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    models = _spawn(directory, _MODELS)
     service: int | None = _spawn(directory)
     after: int | None = None
     restart_at: float | None = None
@@ -144,7 +153,7 @@ def _run(directory: Path) -> None:
             return
         ended = _reap()
         if (status := ended.get(service)) is not None:
-            _kill_leftovers()
+            _kill_leftovers(models)
             code = os.waitstatus_to_exitcode(status)
             how = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
             _say(f"the service ended {how}; starting it again in {RESTART_DELAY_S:g} s")

@@ -52,10 +52,13 @@ def in_region(service: Service, region: str | None) -> Service:
     return replace(service, requirements=wanted, instance_types=eligibility.find(wanted).types)
 
 
-def pinned(service: Service, versions: Mapping[str, int]) -> Service:
-    """The service with the versions of its secrets that its instances read, by parameter."""
-    own = {name: versions[name] for name in service.secrets.values() if name in versions}
-    return replace(service, secret_versions=own)
+def pinned(service: Service, versions: Mapping[str, int], digests: Mapping[str, str]) -> Service:
+    """The service with what instances read: versions of secrets by parameter, digests of models by source."""
+    return replace(
+        service,
+        secret_versions={name: versions[name] for name in service.secrets.values() if name in versions},
+        models=tuple(replace(model, digest=digests.get(model.source.url)) for model in service.models),
+    )
 
 
 def eligible_instance_types(service: Service) -> list[InstanceType]:

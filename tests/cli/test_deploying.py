@@ -475,7 +475,9 @@ def test_what_the_stacks_warn_of_is_told(
         (into / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
-    service = SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=["a token"])
+    service = SimpleNamespace(
+        name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), warnings=["a token"]
+    )
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})
     assert capsys.readouterr().err == "warning: six NAT gateways\n"
@@ -491,7 +493,7 @@ def test_a_key_needs_spots_own_role(
     monkeypatch.setattr(
         deployer,
         "_services",
-        [SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, warnings=[])],
+        [SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), warnings=[])],
     )
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)

@@ -79,6 +79,12 @@ class Aws:
         )
 
     @property
+    def session(self) -> boto3.Session:
+        """For who makes clients by itself; where the local cloud is says AWS_ENDPOINT_URL."""
+        key, secret, token = self.credentials
+        return boto3.Session(key, secret, token, "us-east-1")
+
+    @property
     def ec2(self) -> EC2Client:
         """EC2."""
         client: EC2Client = self.client("ec2")

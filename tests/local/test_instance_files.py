@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,13 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     aws.client("s3").upload_file(str(archive), "assets", "files.tar.gz")
     aws.client("s3").put_object(Bucket="models", Key="llama/8b/weights", Body=b"0.1 0.2")
     aws.client("ssm").put_parameter(Name="/chat/token", Value="hush", Type="String", Overwrite=True)
+    text = user_data(service, "us-east-1", bundle.Archive("s3://assets/files.tar.gz", sha256))
+    return address_of(aws, launched_from(ground, text, statements))
+
+
+def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]]) -> str:
+    """An instance with this user data, whose role may do this."""
+    aws = ground.aws
     name, iam = f"role-{uuid.uuid4().hex[:8]}", aws.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
@@ -59,7 +67,6 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy)
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
-    text = user_data(service, "us-east-1", bundle.Archive("s3://assets/files.tar.gz", sha256))
     template = aws.ec2.create_launch_template(
         LaunchTemplateName=name,
         LaunchTemplateData={
@@ -69,7 +76,7 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
         },
     )["LaunchTemplate"]["LaunchTemplateId"]
     (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])
-    return address_of(aws, id_)
+    return id_
 
 
 def address_of(aws: Aws, id_: str) -> str:

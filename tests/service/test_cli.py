@@ -158,7 +158,7 @@ def test_an_accounts_concurrency(
 ) -> None:
     """How many services it carries is said where that is too few for them, or too little for a storm."""
     monkeypatch.setattr(Quotas, "value", lambda *_: concurrency)
-    warnings = Account("us-east-1", Quotas(Clients())).warnings(services)
+    warnings = Account("us-east-1", Quotas(Clients()), Clients()).warnings(services)
     assert [f"carries {carried} services" in warning for warning in warnings] == [True] * (
         carried is not None
     )

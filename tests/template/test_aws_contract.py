@@ -301,6 +301,7 @@ SERVICES = {
     "Prices and quotas": ("pricing", "service-quotas"),
     "Queues and topics": ("sqs",),
     "Parameter Store": ("secretsmanager", "ssm"),
+    "S3": ("s3",),
 }
 """The page's headings → boto3's names."""
 

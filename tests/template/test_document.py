@@ -127,6 +127,7 @@ BRIDGED: dict[str, Any] = {
         "rebalance_cost": "20%",
         "move_on_score": True,
         "writable_mounts": ["/results"],
+        "models": [{"source": "s3://weights/llama", "path": "/weights/llama"}],
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""

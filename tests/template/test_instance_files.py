@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spotrelay.file.service import Service, load
-from spotrelay.file.values.files import Bucket, FileMount, MountMode
+from spotrelay.file.values.files import Bucket, FileMount, Model, MountMode
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import SERVICE_FILES, flags
@@ -121,6 +121,20 @@ def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Pa
     ]
 
 
+def test_a_model_is_read_below_its_prefix_alone(service: Service, tmp_path: Path) -> None:
+    """Listed and read, never written; what was there at the deployment is in the launch template."""
+    model = Model(Bucket("weights", "llama/8b"), "/models/llama", digest="0123" * 16)
+    template = synthesized(tmp_path / "out", replace(service, models=(model,)))
+    assert granted(template) == {
+        ("s3:GetObject",): ([f"{S3}weights/llama/8b", f"{S3}weights/llama/8b/*"], None),
+        ("s3:ListBucket",): (
+            [f"{S3}weights"],
+            {"StringLike": {"s3:prefix": ["llama/8b", "llama/8b/*"]}},
+        ),
+    }
+    assert '"digest": "' + "0123" * 16 in user_data_of(template)
+
+
 def test_a_container_from_amazons_registry_is_pulled_with_the_role(service: Service, tmp_path: Path) -> None:
     """Of that one repository; an image from elsewhere needs no permission."""
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"
@@ -139,3 +153,4 @@ def test_who_needs_no_file_uploads_none(service: Service, tmp_path: Path) -> Non
     template = synthesized(tmp_path / "out", service)
     assert not list((tmp_path / "out").glob("asset.*.gz"))
     assert granted(template) == {}
+    assert "models" not in user_data_of(template)

@@ -145,6 +145,11 @@ def test_envs_come_from_the_command_line_and_a_file(tmp_path: Path) -> None:
         ({"api_keys": "web,Web"}, "api_keys: web stands there twice"),
         ({"api_keys": "a,b,c,d"}, "api_keys: at most 3, got 4"),
         ({"secret_versions": "HF_TOKEN=3"}, "such as /spotrelay/chat/HF_TOKEN=3, got 'HF_TOKEN=3'"),
+        (
+            {"model_versions": "s3://b/llama=3"},
+            "model_versions: expected models with their digests, such as s3:",
+        ),
+        ({"model_versions": "/llama=" + "0" * 64}, "got '/llama=0000"),
         ({"secret_versions": "/chat/token=0"}, "secret_versions: expected parameters with their versions"),
         (
             {"certificate_arn": CERTIFICATE, **IN_EU},
@@ -168,6 +173,13 @@ def test_versions_of_secrets_are_pinned_by_parameter() -> None:
     context = {"secret_versions": "/spotrelay/chat/A=3,/own/b=12"}
     assert AppSettings.from_context(context.get).secret_versions == {"/spotrelay/chat/A": 3, "/own/b": 12}
     assert AppSettings.from_context({"secret_versions": ""}.get).secret_versions == {}
+
+
+def test_models_are_pinned_by_their_digests() -> None:
+    """Whatever signs a prefix has."""
+    context = {"model_versions": f"s3://weights/a=b={'0' * 64},s3://weights={'1' * 64}"}
+    expected = {"s3://weights/a=b": "0" * 64, "s3://weights": "1" * 64}
+    assert AppSettings.from_context(context.get).model_versions == expected
 
 
 @pytest.fixture(scope="module")

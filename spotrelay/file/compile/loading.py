@@ -206,6 +206,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         secrets=file.secrets,
         workdir=file.workdir,
         file_mounts=file.mounts,
+        models=tuple(model.compiled for model in own.models),
         secret_values=found.secret_values,
         security_groups=tuple(own.security_groups or ()),
         instance_profile=own.instance_profile,
@@ -222,7 +223,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
 def _fetching_s(file: ServiceFile, container: str | None) -> float:
     """What may come before SkyServe's initial delay begins, at most: pulling an image, copying buckets."""
     is_copied = any(isinstance(m.source, Bucket) and not m.is_mounted for m in file.mounts)
-    return FETCHING_S * (bool(container) + is_copied)
+    return FETCHING_S * (bool(container) + (is_copied or bool(file.spotrelay.models)))
 
 
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
@@ -232,6 +233,7 @@ def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
             ("envs",): (service.envs, "put long values into a file of `workdir`, or into secrets"),
             ("secrets",): (service.secrets, "have fewer, with shorter names"),
             ("file_mounts",): (service.file_mounts, "have fewer, with shorter paths"),
+            ("spotrelay", "models"): (service.models, "have fewer, with shorter paths"),
             ("resources", "image_id"): (service.container or "", "name a shorter one"),
         }
         largest = max(parts, key=lambda at: len(str(parts[at][0])))

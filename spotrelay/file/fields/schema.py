@@ -30,7 +30,7 @@ from spotrelay.file.source.draft import Dialect
 from spotrelay.file.source.environment import PARAMETER_NAME
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.files import FileMount, FilesError, GitRepository, target
+from spotrelay.file.values.files import FileMount, FilesError, GitRepository, one_within_the_other, target
 from spotrelay.file.values.parsing import Finding, rejected
 from spotrelay.messages import shown
 from spotrelay.plane.core.pools import LEAST_TYPES
@@ -195,6 +195,21 @@ class ServiceFile(Fields):
                 there = ", ".join(mounted) or "none"
                 message = f"expected {A_TARGET}, got {shown(name)}: there are {there}"
                 findings.append(Finding(("spotrelay", "writable_mounts", index), message))
+        if findings:
+            raise rejected(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _models_have_places_of_their_own(self) -> ServiceFile:
+        """What is put at a place, as a whole, takes away what was there."""
+        taken = [mount.target for mount in self.file_mounts]
+        findings = []
+        for index, model in enumerate(one.compiled for one in self.spotrelay.models):
+            for other in taken:
+                if one_within_the_other(model.path, other):
+                    message = f"{model.path} and {other} would lie one within the other: name another place"
+                    findings.append(Finding(("spotrelay", "models", index, "path"), message))
+            taken.append(model.path)
         if findings:
             raise rejected(*findings)
         return self

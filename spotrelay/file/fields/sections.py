@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -15,6 +16,7 @@ from spotrelay.file.fields.evidence import BusySection
 from spotrelay.file.fields.scaling import ReplicaPolicy, ScalingSection
 from spotrelay.file.values import brought
 from spotrelay.file.values.candidate import Fields
+from spotrelay.file.values.files import FilesError, Model, model_path, model_source
 from spotrelay.file.values.parsing import (
     MAX_PORT,
     ZONE,
@@ -32,6 +34,11 @@ from spotrelay.plane.core.spec import OnRebalance, OnUpdate, OnWarning
 def nothing_is_empty(value: Any) -> Any:
     """A section whose entries are all commented out."""
     return {} if value is None else value
+
+
+def nothing_is_a_list(value: Any) -> Any:
+    """A list whose entries are all commented out."""
+    return [] if value is None else value
 
 
 def _path_only(value: Any) -> Any:
@@ -169,6 +176,38 @@ class ServiceSection(Fields):
     tls: TlsSection | None = Field(default=None, description="fields (keyfile, certfile)")
 
 
+def _model_source(value: Any) -> Any:
+    return _looked_at(model_source, value)
+
+
+def _model_path(value: Any) -> Any:
+    return _looked_at(model_path, value)
+
+
+def _looked_at(look: Callable[[str], object], value: Any) -> Any:
+    """The value, unless what looks at it refuses it."""
+    if isinstance(value, str):
+        try:
+            look(value)
+        except FilesError as error:
+            raise rejected(Finding((), f"{error}, got {shown(value)}")) from error
+    return value
+
+
+class ModelSection(Fields):
+    """A model that instances fetch from a bucket, from the boot on."""
+
+    source: Annotated[str, BeforeValidator(_model_source)] = Field(description="s3://bucket/prefix")
+    path: Annotated[str, BeforeValidator(_model_path)] = Field(
+        description="an absolute path such as /models/llama3-8b"
+    )
+
+    @property
+    def compiled(self) -> Model:
+        """As instances get it."""
+        return Model(model_source(self.source), model_path(self.path))
+
+
 A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
 _REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
@@ -241,6 +280,9 @@ class SpotRelaySection(Fields):
 
     writable_mounts: Annotated[list[str] | None, BeforeValidator(parse_names(r"\S.*", A_TARGET))] = Field(
         default=None, description="a list of targets of file_mounts, such as [/results]"
+    )
+    models: Annotated[list[ModelSection], BeforeValidator(nothing_is_a_list)] = Field(
+        default_factory=list, description="a list of models, each with fields (source, path)"
     )
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from spotrelay.file.instance import tools, unit
+from spotrelay.file.instance import models, tools, unit
 from spotrelay.file.instance.bundle import Archive
 from spotrelay.file.instance.prepare import CONTAINER, aws_script, mount_script, prepare_script
 from spotrelay.file.model import Service
@@ -255,7 +255,7 @@ def scripts(service: Service, region: str, archive: Archive, environment: tuple[
 def _script(name: str, service: Service, region: str, others: frozenset[str]) -> str:
     """What runs on the instance itself, before the file's own script."""
     # Nothing but the script itself for a service that needs nothing else.
-    text = _SHEBANG + (_HERE if others else "")
+    text = _SHEBANG + (_HERE if others or service.models else "")
     if name == "setup" and "aws.sh" in others:
         text += 'bash "$SPOTRELAY_DIR/aws.sh" || exit 1\n'
     text += _secrets(service, region)
@@ -265,6 +265,8 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
         text += 'bash "$SPOTRELAY_DIR/mount.sh" || exit 1\n'
     if name == "run" and service.has_nvidia:
         text += _GPU + (_DEVICES if service.container is not None else "")
+    if name == "run" and service.models:
+        text += models.WAIT
     if "host.sh" in others:
         text += '. "$SPOTRELAY_DIR/host.sh"\n'
     return bare(text)

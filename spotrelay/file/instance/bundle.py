@@ -1,8 +1,8 @@
 """The files that a service takes from the machine that deploys, in one archive for its instances.
 
 The archive has `workdir/` (the work directory), `mounts/N` (the N-th entry of `file_mounts`), and
-`setup.sh` and `run.sh` where they are too long for user data. It is a tar, because a zip that Python unpacks
-loses the permission to execute, and `unzip` isn't everywhere.
+`setup.sh`, `run.sh` and, for models, `fetch.py` where they are too long for user data. It is a tar, because a
+zip that Python unpacks loses the permission to execute, and `unzip` isn't everywhere.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from spotrelay.file.instance import models
 from spotrelay.file.instance.ignore import Rules, ignore_file
 from spotrelay.file.model import Service
 from spotrelay.file.values.files import FilesError
@@ -138,6 +139,8 @@ def _scripts(service: Service) -> Iterator[tuple[str, str]]:
         if service.setup is not None:
             yield "setup.sh", service.setup.rstrip("\n") + "\n"
         yield "run.sh", service.run.rstrip("\n") + "\n"
+        if service.models:
+            yield models.SCRIPT, models.script()
 
 
 def _tree(

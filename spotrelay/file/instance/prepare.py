@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spotrelay.file.instance import bundle, tools
+from spotrelay.file.instance import bundle, models, tools
 from spotrelay.file.instance.registry import ecr_registry
 from spotrelay.file.model import Service
 from spotrelay.file.values.files import WORK_DIRECTORY, Bucket, GitRepository, MountMode
@@ -294,9 +294,7 @@ def _files(service: Service, archive: bundle.Archive) -> Iterator[str]:
         yield f"clone {shlex.quote(service.workdir.url)} {shlex.quote(service.workdir.ref or 'HEAD')}\n"
     for number, mount in local:
         yield f"place {bundle.MOUNTS}/{number} {_path(mount.target)}\n"
-    if service.scripts_in_bundle:
-        yield "mkdir -p task\n"
-        yield "for script in files/*.sh; do mv $script task/$(basename $script .sh)-script.sh; done\n"
+    yield from _bundled(service)
     if bundle.is_needed(service):
         yield "rm -rf files\n"
     copies = [
@@ -308,6 +306,14 @@ def _files(service: Service, archive: bundle.Archive) -> Iterator[str]:
         yield _FROM_S3
     for mount, source in copies:
         yield f"from_s3 {source.name} {shlex.quote(source.prefix)} {_path(mount.target)}\n"
+
+
+def _bundled(service: Service) -> Iterator[str]:
+    if service.scripts_in_bundle:
+        yield "mkdir -p task\n"
+        yield "for script in files/*.sh; do mv $script task/$(basename $script .sh)-script.sh; done\n"
+        if service.models:
+            yield models.BEGIN
 
 
 def _mounts(service: Service) -> Iterator[str]:
@@ -341,6 +347,8 @@ def _container(service: Service, image: str) -> Iterator[str]:
     for mount in service.file_mounts:
         share = "share" if mount.is_mounted else "give"
         yield f"  {share} {_path(mount.target)} {_path(mount.target, home='home')}\n"
+    for model in service.models:
+        yield f"  share {_path(model.path)} {_path(model.path)}\n"
     yield f"}}\n{_GPUS if service.has_nvidia else ''}create {shlex.quote(image)}\n"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.file.instance import boot, console, envfile, gpu, software, unit
+from spotrelay.file.instance import boot, console, envfile, gpu, models, software, unit
 from spotrelay.file.instance.bundle import LONGEST_ARCHIVE, Archive
 from spotrelay.file.instance.unit import HOME
 from spotrelay.file.model import Service
@@ -42,6 +42,9 @@ LONGEST_REGION = "xx-northeast-99"
 
 LONGEST_VERSION = 99_999
 """Stands for a secret's version. Nobody changes one more often."""
+
+LONGEST_DIGEST = "0" * 64
+"""Stands for a model's."""
 
 _NOT_LITERAL = re.compile(
     r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
@@ -91,6 +94,16 @@ def _config(service: Service, region: str, archive: Archive) -> dict[str, list[A
             ["systemctl", "enable", "--now", "--no-block", "spotrelay-console.service", "spotrelay.service"],
         ],
     }
+    if service.models:
+        config["write_files"] += [
+            _file(path, "0644", content) for path, content in models.files(service, HOME).items()
+        ]
+        if not service.scripts_in_bundle:
+            # Compressed in any case: the others stay readable for longer.
+            fetcher = _file(f"{HOME}/{models.SCRIPT}", "0644", models.script())
+            config["write_files"].append(_compressed(fetcher, ()))
+        # First: they take the longest.
+        config["runcmd"].insert(1, ["systemctl", "enable", "--now", "--no-block", "spotrelay-models.service"])
     if service.has_nvidia:
         config["bootcmd"].append(["sh", "-c", HOLD])
     if service.reports_gpus:
@@ -111,12 +124,16 @@ def environment(service: Service) -> dict[str, str]:
 
 
 def size(service: Service) -> int:
-    """Bytes of user data, in the region with the longest name, and with a version of each secret."""
+    """Bytes of user data, in the region with the longest name, with a version of each secret and model."""
     return len(user_data(_longest(service), LONGEST_REGION).encode())
 
 
 def _longest(service: Service) -> Service:
-    return replace(service, secret_versions=dict.fromkeys(service.secrets.values(), LONGEST_VERSION))
+    return replace(
+        service,
+        secret_versions=dict.fromkeys(service.secrets.values(), LONGEST_VERSION),
+        models=tuple(replace(model, digest=LONGEST_DIGEST) for model in service.models),
+    )
 
 
 def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
@@ -135,7 +152,7 @@ def _compressed(entry: dict[str, Any], tokens: Collection[str]) -> dict[str, Any
     no program could be started, however small they are here.
     """
     content = str(entry["content"])
-    if entry["path"] == f"{HOME}/service.env":
+    if entry["path"] == f"{HOME}/service.env" or "encoding" in entry:
         return entry
     packed = base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
     if any(token in content for token in tokens) or len(packed) > len(content):

@@ -83,6 +83,17 @@ class FileMount:
         return self.mode is not MountMode.COPY
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One entry of `spotrelay.models`: what lies below a bucket's prefix, fetched from the boot on."""
+
+    source: Bucket
+    path: str
+    """Absolute: a directory of its own."""
+    digest: str | None = None
+    """What was there at the deployment; None: nobody has asked."""
+
+
 class FilesError(ValueError):
     """A source or target can't be used; the text says why and what to do instead."""
 
@@ -145,6 +156,35 @@ def bucket(url: str) -> Bucket:
         raise FilesError("SpotRelay copies from S3 only: fetch this with curl in `setup`")
     store = _OTHER_STORES.get(scheme, f"{scheme}://")
     raise FilesError(f"SpotRelay copies from S3 only, and this is {store}: copy it to a bucket on S3 first")
+
+
+def model_path(text: str) -> str:
+    """Where a model goes.
+
+    Raises:
+        FilesError: it is no place for one.
+    """
+    if not text.startswith("/"):
+        raise FilesError("expected an absolute path such as /models/llama3-8b")
+    return target(text)
+
+
+def model_source(url: str) -> Bucket:
+    """Where a model comes from.
+
+    Raises:
+        FilesError: it is no prefix of a bucket, or has a comma, which the CDK's context takes for an end.
+    """
+    if "," in url:
+        raise FilesError("expected s3://bucket/prefix, without a comma")
+    if not is_url(url):
+        raise FilesError("expected s3://bucket/prefix")
+    return bucket(url)
+
+
+def one_within_the_other(path: str, other: str) -> bool:
+    """Whether two targets are the same, or one lies below the other."""
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
 def is_url(text: str) -> bool:

@@ -1,12 +1,14 @@
-"""What an account lacks for a service, before anything is deployed: its quotas."""
+"""What an account lacks for a service, before anything is deployed: quotas, and models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotrelay.file.compile.check import at_most
-from spotrelay.file.service import Service
+from spotrelay.file.service import Problem, Service
 from spotrelay.operator.cli.errors import AWS_SAYS, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.operator.cli.models import found
 from spotrelay.operator.cli.options import Where
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import NO_SUCH_RESOURCE
@@ -34,6 +36,7 @@ class Account:
 
     region: str
     _quotas: Quotas
+    _clients: Clients
 
     def lacks(self, service: Service) -> list[str]:
         """A line for each quota that is too small for the service.
@@ -43,6 +46,14 @@ class Account:
         """
         found = self._shortages(service)
         return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
+
+    def models(self, services: Sequence[Service]) -> list[Problem]:
+        """What is wrong with the services' models in their buckets.
+
+        Raises:
+            PortError, BotoCoreError: S3 can't be asked.
+        """
+        return found(self._clients, services).problems
 
     def barely_has(self, service: Service) -> list[str]:
         """A line for each quota that has room for all replicas of the service, and for no replacement beside.
@@ -100,4 +111,4 @@ def account_in(where: Where) -> Account:
         BotoCoreError: there is no region, or its configuration is broken.
     """
     clients = Clients(where.session())
-    return Account(str(clients.service_quotas.meta.region_name), Quotas(clients))
+    return Account(str(clients.service_quotas.meta.region_name), Quotas(clients), clients)

@@ -16,7 +16,7 @@ from spotrelay.file.compile.check import local_files
 from spotrelay.file.service import Service
 from spotrelay.file.source.inputs import Inputs, InputsError, inputs
 from spotrelay.messages import few
-from spotrelay.operator.cli import cdk, control_plane
+from spotrelay.operator.cli import cdk, control_plane, models
 from spotrelay.operator.cli.cdk import Cdk
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.files import load_all
@@ -200,7 +200,9 @@ class Deployer:
         directory = self._scratch / "cdk.out"
         said = settings(context, self._services)
         latest = secret_versions(self.clients, self._services)
-        said["secret_versions"] = pinned(latest, {**cdk.configured(), **said}.get("secret_versions"))
+        own = {**cdk.configured(), **said}
+        said["secret_versions"] = pinned(latest, own.get("secret_versions"))
+        said["model_versions"] = pinned(self._models(), own.get("model_versions"))
         self._cdk.synth(said, directory)
         self._teller.now("compares the templates with what is deployed")
         assembly = Assembly(directory)
@@ -284,6 +286,20 @@ class Deployer:
             values = ", ".join(f"{name}={value}" for name, value in sorted(kept.items()))
             self._teller.say(f"kept from the last deployment: {values} (-c NAME= takes one away)")
         return {**kept, **context}
+
+    def _models(self) -> dict[str, str]:
+        """What instances will fetch, by source.
+
+        Raises:
+            CommandError: a model isn't there, or doesn't fit.
+            PortError: S3 can't be asked.
+        """
+        there = models.found(self.clients, self._services)
+        if there.problems:
+            raise CommandError("\n".join(map(str, there.problems)))
+        for source, one in there.stored.items():
+            self._teller.say(f"{source}: {one.objects} objects, {one.size / 1e9:.1f} GB")
+        return there.digests
 
     def _may_deploy(self) -> list[str]:
         """Ask what would end a deployment anyhow, before the templates are made; all services' stacks.
@@ -392,8 +408,11 @@ def without_contradiction(
 _OF_GIVEN_VPC = ("vpc_id", "subnets", "load_balancer_subnets")
 
 
-def pinned(latest: Mapping[str, int], own: str | Sequence[str] | None) -> str:
-    """The context's `secret_versions`: the latest, but those that a user names, who may go back to one."""
+def pinned(latest: Mapping[str, object], own: str | Sequence[str] | None) -> str:
+    """The context's `secret_versions`: the latest, but those that a user names, who may go back to one.
+
+    `model_versions` alike.
+    """
     named = own.split(",") if isinstance(own, str) else own or ()
     # Of two for one parameter the later one counts.
     return ",".join((*(f"{name}={version}" for name, version in latest.items()), *named))

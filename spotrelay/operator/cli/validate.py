@@ -29,7 +29,8 @@ def validate(
     secret: Secret = None,
     name: Name = None,
     account: Annotated[
-        bool, typer.Option("--account", help="Ask AWS whether the account's quotas are large enough.")
+        bool,
+        typer.Option("--account", help="Ask AWS whether the quotas are large enough, and the models there."),
     ] = False,
     prices: Annotated[
         bool, typer.Option("--prices", help="Ask AWS for prices, and show what the instances cost a month.")
@@ -103,6 +104,7 @@ def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], li
             for service in services
             for lack in asked.lacks(service)
         ]
+        lacks += asked.models(services)
         barely = [line for service in services for line in asked.barely_has(service)]
         return lacks, [
             *(_Advice("warning", line) for line in asked.warnings(len(services))),

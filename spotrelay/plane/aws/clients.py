@@ -235,6 +235,11 @@ class Clients:
         return self._session.client("pricing", region_name=region, config=SURVEYING)
 
     @cached_property
+    def s3(self) -> Any:
+        """For models, which only an operator's commands look for; its types would be one more package."""
+        return self._session.client("s3", config=SURVEYING)
+
+    @cached_property
     def secrets_manager(self) -> Any:
         """For API keys, which only an operator's command reads; its types would be one more package."""
         return self._session.client("secretsmanager", config=SURVEYING)
@@ -293,7 +298,7 @@ class Kept(Generic[K, V]):
 
 SERVICES = (
     *("cloudformation", "cloudwatch", "dynamodb", "ec2", "elbv2", "events", "fis", "iam", "lambda", "logs"),
-    *("pricing", "secretsmanager", "service-quotas", "sqs", "ssm", "sts"),
+    *("pricing", "s3", "secretsmanager", "service-quotas", "sqs", "ssm", "sts"),
 )
 """What there are clients for, as botocore calls them."""
 

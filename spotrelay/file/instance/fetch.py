@@ -1,0 +1,573 @@
+"""Fetches a service's models from their buckets. An instance runs it by itself, as `fetch.py`.
+
+    python3 -I fetch.py [--keep]      what fetch.json, beside it, names
+
+A unit starts it at boot, beside set-up, and run.sh calls it once more: who comes second waits for the first,
+and finds the models there. A model appears at its place all at once, when each of its objects is whole. With
+`--keep`, it stays until the disk has what was written: only then does a model outlast a crash of the machine.
+
+It has the standard library alone, of Python 3.9: what images have.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import queue
+import random
+import re
+import shutil
+import ssl
+import sys
+import threading
+import time
+import urllib.parse
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""What is asked for at once, and lost with a connection. S3 advises ranges of 8 or 16 MB:
+https://docs.aws.amazon.com/whitepapers/latest/s3-optimizing-performance-best-practices/use-byte-range-fetches.html"""
+
+CONNECTIONS = 32
+"""S3 sends 85 to 90 MB/s on one, so these fill the 20 Gbit/s of a g6e.2xlarge's bursts:
+https://docs.aws.amazon.com/whitepapers/latest/s3-optimizing-performance-best-practices/horizontal-scaling-and-request-parallelization-for-high-throughput.html"""
+
+CHUNK_BYTES = 1024 * 1024
+"""What one connection keeps in memory, between network and disk."""
+
+STALL_S = 10.0
+"""A connection that brings nothing for so long is given up, and another is made."""
+
+PATIENCE_S = 120.0
+"""How long a piece is asked for while nothing comes but broken connections, or *slow down*. Three tries that
+fail so late still count as a crash loop, whose reason is told: see `crash.WITHIN_S`."""
+
+CREDENTIALS_S = 240.0
+"""New credentials are there five minutes before the old ones expire, so those of four minutes ago are valid:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html"""
+
+METADATA_S = 5.0
+"""The metadata service is on the same host, and answers within milliseconds."""
+
+MARK = ".spotrelay-model"
+"""In a model's directory: what it is, and whether the disk has it."""
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+PASSING = frozenset({429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed; S3 says 503 where it is asked too much."""
+
+MEND = "deploy again, and put a new model below a prefix of its own"
+
+NO_BODY = hashlib.sha256(b"").hexdigest()
+
+T = TypeVar("T")
+
+
+class FetchError(Exception):
+    """A model can't be had; says which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """One object of a model, by its key below the model's prefix."""
+
+    key: str
+    size: int
+    etag: str
+    """As S3 tells it, in quotes."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is to be where."""
+
+    bucket: str
+    prefix: str
+    """Without a slash at either end; empty: the whole bucket."""
+    path: Path
+    digest: str | None
+    """What was deployed, see `digest`; None: whatever is there."""
+
+    @property
+    def source(self) -> str:
+        """As a user writes it."""
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """An instance role's."""
+
+    access_key: str
+    secret_key: str
+    token: str
+
+
+def digest(objects: Iterable[Object]) -> str:
+    """What a model is: another one if any object of it is."""
+    lines = sorted(f"{one.key}\t{one.size}\t{one.etag}\n" for one in objects)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+class Instance:
+    """What the metadata service says of the instance: where it is, and its role's credentials."""
+
+    def __init__(self) -> None:
+        where = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
+        self._url = urllib.parse.urlsplit(where)
+        self._lock = threading.Lock()
+        self._kept: tuple[float, Credentials] | None = None
+
+    def get(self, path: str) -> str:
+        """An item of the metadata.
+
+        Raises:
+            OSError, HTTPException: it isn't there, perhaps not yet.
+        """
+        token = self._ask("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        return self._ask("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": token})
+
+    def credentials(self) -> Credentials:
+        """Valid ones.
+
+        Raises:
+            OSError, HTTPException: there are none, perhaps not yet.
+        """
+        with self._lock:
+            if self._kept is None or time.monotonic() - self._kept[0] > CREDENTIALS_S:
+                role = self.get("iam/security-credentials/").split()[0]
+                found = json.loads(self.get(f"iam/security-credentials/{role}"))
+                keys = Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["Token"])
+                self._kept = time.monotonic(), keys
+            return self._kept[1]
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> str:
+        connection = http.client.HTTPConnection(self._url.netloc, timeout=METADATA_S)
+        try:
+            connection.request(method, f"{self._url.path}/latest/{path}", headers=dict(headers))
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise OSError(f"the instance's metadata has no {path}: HTTP {answer.status}")
+        return text
+
+
+class Bucket:
+    """A bucket of the instance's region, asked with its role.
+
+    In every partition: the instance's metadata says under which domain AWS's services are.
+    """
+
+    def __init__(self, name: str, instance: Instance) -> None:
+        """Raises: as `Instance.get` does."""
+        self._instance = instance
+        self._region = instance.get("placement/region")
+        self._base = ""
+        if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+            url = urllib.parse.urlsplit(endpoint)
+            self._is_secure, self._host, self._base = url.scheme == "https", url.netloc, f"/{name}"
+        else:
+            self._is_secure = True
+            self._host = f"s3.{self._region}.{instance.get('services/domain')}"
+            # S3's certificate is for one label before its own name.
+            if "." in name:
+                self._base = f"/{name}"
+            else:
+                self._host = f"{name}.{self._host}"
+        self._tls = ssl.create_default_context() if self._is_secure else None
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection, which is made with the first request."""
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, timeout=STALL_S)
+        return http.client.HTTPSConnection(self._host, timeout=STALL_S, context=self._tls)
+
+    def ask(
+        self,
+        connection: http.client.HTTPConnection,
+        key: str = "",
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> http.client.HTTPResponse:
+        """The answer to a GET, whatever it is.
+
+        Raises:
+            OSError, HTTPException: there is none.
+        """
+        path, asked = f"{self._base}/{urllib.parse.quote(key)}", _query(query or {})
+        own = signed(self._host, path, asked, self._region, self._instance.credentials(), time.gmtime())
+        connection.request("GET", f"{path}?{asked}" if asked else path, headers={**own, **(headers or {})})
+        return connection.getresponse()
+
+
+def _query(values: Mapping[str, str]) -> str:
+    """As a signature has it: by name, and all but letters, digits and four signs in hexadecimal."""
+    return "&".join(
+        f"{urllib.parse.quote(name, safe='')}={urllib.parse.quote(values[name], safe='')}"
+        for name in sorted(values)
+    )
+
+
+def signed(
+    host: str, path: str, query: str, region: str, credentials: Credentials, now: time.struct_time
+) -> dict[str, str]:
+    """The headers with which S3 answers a GET.
+
+    By https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+    """
+    moment, day = time.strftime("%Y%m%dT%H%M%SZ", now), time.strftime("%Y%m%d", now)
+    scope = f"{day}/{region}/s3/aws4_request"
+    headers = {
+        "host": host,
+        "x-amz-content-sha256": NO_BODY,
+        "x-amz-date": moment,
+        "x-amz-security-token": credentials.token,
+    }
+    names = ";".join(headers)
+    told = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    request = f"GET\n{path}\n{query}\n{told}\n{names}\n{NO_BODY}"
+    to_sign = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{credentials.secret_key}".encode()
+    for part in (day, region, "s3", "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+    authorization = (
+        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names},"
+        f" Signature={signature}"
+    )
+    return {**headers, "authorization": authorization}
+
+
+def _listed(bucket: Bucket, model: Model) -> list[Object]:
+    """Every object of a model.
+
+    Raises:
+        FetchError: there is none, it may not be listed, or a key leads out of the model's directory.
+        OSError, HTTPException: S3 doesn't answer.
+    """
+    below = f"{model.prefix}/" if model.prefix else ""
+    query = {"list-type": "2", "prefix": below}
+    found: list[Object] = []
+    connection = bucket.connect()
+    try:
+        while True:
+            answer = bucket.ask(connection, query=query)
+            text = answer.read()
+            if answer.status != 200:
+                raise _refused(model, model.source, answer.status, text)
+            # S3 names the elements with a namespace, which says nothing here.
+            page = ET.fromstring(re.sub(rb' xmlns="[^"]*"', b"", text, count=1))  # noqa: S314 - S3's, see above
+            for one in page.iter("Contents"):
+                key = (one.findtext("Key") or "")[len(below) :]
+                if not key or key.endswith("/"):  # what consoles make for a folder
+                    continue
+                if key.startswith("/") or ".." in key.split("/"):
+                    raise FetchError(f"{model.source}: {key} leads out of {model.path}: rename it")
+                found.append(Object(key, int(one.findtext("Size") or 0), one.findtext("ETag") or ""))
+            more = page.findtext("NextContinuationToken")
+            if not more:
+                break
+            query["continuation-token"] = more
+    finally:
+        connection.close()
+    if not found:
+        raise FetchError(f"there is nothing below {model.source}/: is it the right bucket and prefix?")
+    return found
+
+
+def _refused(model: Model, what: str, status: int, text: bytes) -> Exception:
+    """What an answer that isn't the wanted one means: an OSError passes, a FetchError doesn't."""
+    if status in PASSING:
+        return OSError(f"S3 says HTTP {status}")
+    if status == 412:
+        return FetchError(f"{what} was changed while it was fetched: {MEND}")
+    said = re.search(rb"<Message>(.*?)</Message>", text, re.DOTALL)
+    words = said[1].decode(errors="replace") if said else f"HTTP {status}"
+    if status == 403:
+        return FetchError(f"the instance's role may not read {what}: {words}")
+    if status == 404:
+        return FetchError(f"there is no {what}: {words}")
+    return FetchError(f"{what} can't be read: {words}: is {model.bucket} in the instance's region?")
+
+
+def _patiently(do: Callable[[], T], what: str, is_over: Callable[[], bool] = lambda: False) -> T:
+    """What it gives, once it does.
+
+    Raises:
+        FetchError: it has been tried for too long, or it says so itself.
+    """
+    since, tries = time.monotonic(), 0
+    while True:
+        try:
+            return do()
+        except (OSError, http.client.HTTPException) as error:
+            tries += 1
+            if is_over() or time.monotonic() - since > PATIENCE_S:
+                why = str(error) or type(error).__name__
+                raise FetchError(f"{what} can't be fetched, tried {tries} times: {why}") from error
+            # At random, so that not all connections come back at once.
+            time.sleep(random.uniform(0, min(0.1 * 2**tries, 5)))  # noqa: S311 - no secret
+
+
+class _Fetch:
+    """A model on its way, by several connections: each takes the next piece that nobody has."""
+
+    def __init__(self, bucket: Bucket, model: Model, objects: Iterable[Object], into: Path) -> None:
+        self._bucket = bucket
+        self._model = model
+        self._into = into
+        self._pieces: queue.SimpleQueue[tuple[Object, int]] = queue.SimpleQueue()
+        for one in objects:
+            for start in range(0, one.size, PIECE_BYTES):
+                self._pieces.put((one, start))
+        self._failures: list[FetchError] = []
+
+    def run(self) -> None:
+        """Return once all is written, or nobody writes any more.
+
+        Raises:
+            FetchError: a piece can't be had or written.
+        """
+        count = min(CONNECTIONS, self._pieces.qsize())
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _work(self) -> None:
+        line = _Line(self._bucket, self._model, self._into)
+        try:
+            while not self._failures:
+                one, start = self._pieces.get_nowait()
+                what = f"{self._model.source}/{one.key}"
+                _patiently(lambda: line.bring(one, start), what, lambda: bool(self._failures))  # noqa: B023 - called at once
+        except queue.Empty:
+            pass
+        except FetchError as error:
+            self._failures.append(error)
+        except Exception as error:  # noqa: BLE001 - a thread that ends must not leave a hole that nobody sees
+            self._failures.append(FetchError(f"{self._model.source} can't be fetched: {error!r}"))
+        finally:
+            line.close()
+
+
+class _Line:
+    """One connection, which is made anew where it broke."""
+
+    def __init__(self, bucket: Bucket, model: Model, into: Path) -> None:
+        self._bucket = bucket
+        self._model = model
+        self._into = into
+        self._connection: http.client.HTTPConnection | None = None
+        self._buffer = memoryview(bytearray(CHUNK_BYTES))
+
+    def close(self) -> None:
+        """Forget the connection; the next piece makes another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def bring(self, one: Object, start: int) -> None:
+        """Fetch a piece and write it.
+
+        Raises:
+            FetchError: it can't be had, or written.
+            OSError, HTTPException: not this time.
+        """
+        length = min(PIECE_BYTES, one.size - start)
+        try:
+            self._connection = self._connection or self._bucket.connect()
+            key = f"{self._model.prefix}/{one.key}".lstrip("/")
+            headers = {"range": f"bytes={start}-{start + length - 1}", "if-match": one.etag}
+            answer = self._bucket.ask(self._connection, key, headers=headers)
+            self._must_be(answer, one, length)
+            self._write(answer, one, start, length)
+        except BaseException:
+            self.close()  # what is left of an answer would be taken for the next
+            raise
+
+    def _must_be(self, answer: http.client.HTTPResponse, one: Object, length: int) -> None:
+        if answer.status != 206 or answer.length != length:
+            text = answer.read(4096)
+            raise _refused(self._model, f"{self._model.source}/{one.key}", answer.status, text)
+
+    def _write(self, answer: http.client.HTTPResponse, one: Object, start: int, length: int) -> None:
+        file = self._into / one.key
+        with _disk(file):
+            descriptor = os.open(file, os.O_WRONLY)
+        try:
+            done = 0
+            while done < length:
+                got = answer.readinto(self._buffer[: length - done])
+                if not got:
+                    raise OSError("the connection broke off")
+                written = 0
+                with _disk(file):
+                    while written < got:
+                        at = start + done + written
+                        written += os.pwrite(descriptor, self._buffer[written:got], at)
+                done += got
+        finally:
+            os.close(descriptor)
+
+
+class _disk:  # noqa: N801 - used as a statement
+    """Tells what the disk refuses from what the network does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise FetchError(f"{self._path} can't be written: {error.strerror or error}") from error
+
+
+def _room(into: Path, objects: Iterable[Object]) -> None:
+    """Make the files, of their sizes.
+
+    Raises:
+        FetchError: the disk has no room for them.
+    """
+    with _disk(into):
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir(parents=True)
+        needed, free = sum(one.size for one in objects), shutil.disk_usage(into).free
+    if needed > free:
+        raise FetchError(
+            f"{into.parent} has {free / 1e9:.1f} GB left, and the model takes {needed / 1e9:.1f}: choose a"
+            " larger resources.disk_size, or a path on another disk"
+        )
+    for one in objects:
+        file = into / one.key
+        with _disk(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                if one.size:
+                    os.posix_fallocate(descriptor, 0, one.size)
+            finally:
+                os.close(descriptor)
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Let a directory be where another may be: what an image had, or what a mount needs."""
+    old = path.with_name(f"{path.name}.old")
+    with _disk(path):
+        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            path.rename(old)
+        partial.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _mark(model: Model, found: str, boot: str) -> str:
+    return f"{model.source}\n{found}\n{boot}\n"
+
+
+def _is_there(model: Model) -> bool:
+    try:
+        source, found, boot = (model.path / MARK).read_text(encoding="utf-8").split("\n")[:3]
+    except (OSError, ValueError):
+        return False
+    # What the disk may not have had is good for as long as the machine hasn't started anew.
+    return source == model.source and model.digest in (None, found) and boot in ("", _boot())
+
+
+def _boot() -> str:
+    return BOOT_ID.read_text(encoding="utf-8").strip()
+
+
+def fetch(model: Model, instance: Instance) -> None:
+    """Have a model at its place, unless it is there.
+
+    Raises:
+        FetchError: it can't be had.
+    """
+    with _disk(model.path):
+        model.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = model.path.with_name(f".{model.path.name}.lock").open("w")
+    with lock:
+        _wait(lock.fileno(), model)
+        if _is_there(model):
+            return
+        began = time.monotonic()
+        bucket = _patiently(lambda: Bucket(model.bucket, instance), model.source)
+        objects = _patiently(lambda: _listed(bucket, model), model.source)
+        found = digest(objects)
+        if model.digest not in (None, found):
+            raise FetchError(f"{model.source} isn't what was deployed, somebody has changed it since: {MEND}")
+        partial = model.path.with_name(f"{model.path.name}.partial")
+        _room(partial, objects)
+        _Fetch(bucket, model, objects, partial).run()
+        with _disk(partial):
+            (partial / MARK).write_text(_mark(model, found, _boot()), encoding="utf-8")
+        _put(partial, model.path)
+        size, took_s = sum(one.size for one in objects), time.monotonic() - began
+        rate = size / 1e9 / max(took_s, 0.001)
+        _say(f"{model.source} is at {model.path}: {size} bytes in {took_s:.1f} s, {rate:.2f} GB/s")
+
+
+def _wait(lock: int, model: Model) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        _say(f"waits for {model.source}, which is being fetched")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def keep(model: Model) -> None:
+    """Have the disk write a model that is there, and note that it has it."""
+    for file in sorted(model.path.rglob("*")):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    mark = model.path / MARK
+    source, found, _ = mark.read_text(encoding="utf-8").split("\n")[:3]
+    kept = mark.with_name(f"{MARK}.new")
+    kept.write_text(f"{source}\n{found}\n\n", encoding="utf-8")
+    kept.replace(mark)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"spotrelay: {words}\n")
+    sys.stderr.flush()
+
+
+def main() -> int:
+    """Have all models; what is told is in the journal."""
+    plan = json.loads((Path(__file__).parent / "fetch.json").read_text(encoding="utf-8"))
+    models = [Model(one["bucket"], one["prefix"], Path(one["path"]), one.get("digest")) for one in plan]
+    instance = Instance()
+    try:
+        for model in models:
+            fetch(model, instance)
+    except FetchError as error:
+        _say(str(error))
+        return 1
+    if "--keep" in sys.argv:
+        for model in models:
+            keep(model)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

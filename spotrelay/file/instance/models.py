@@ -1,0 +1,77 @@
+"""What an instance needs to have its models: the fetcher, what it fetches, and the unit that starts it.
+
+The fetcher runs beside set-up. `run` begins once the models are there: run.sh calls the fetcher, too, which
+waits for the unit's. If that failed it tries again, and so its words are the service's last ones, which
+`crash` tells.
+
+Where user data has no room for the fetcher beside a service's scripts, it comes with the service's files,
+some seconds later: see `bundle`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+from spotrelay.file.instance import fetch
+from spotrelay.file.model import Service
+
+SCRIPT = "fetch.py"
+PLAN = "fetch.json"
+PATH = "/etc/systemd/system/spotrelay-models.service"
+
+WAIT = f"""\
+# Fetched since the boot: this waits for the rest.
+python3 -I "$SPOTRELAY_DIR/{SCRIPT}" || exit 1
+"""
+
+BEGIN = f"""\
+mv files/{SCRIPT} .
+systemctl start --no-block spotrelay-models.service || true  # run.sh fetches them, too
+"""
+
+_UNIT = """\
+[Unit]
+Description=SpotRelay: the models of {name}
+Wants=network-online.target
+# dlami-nvme mounts the instance store in AWS's Deep Learning images.
+After=network-online.target dlami-nvme.service
+ConditionPathExists={home}/{script}
+
+[Service]
+EnvironmentFile={home}/service.env
+ExecStart=/usr/bin/env python3 -I {home}/{script} --keep
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def files(service: Service, home: str) -> dict[str, str]:
+    """What the fetcher reads, and its unit, by their paths."""
+    plan = [
+        {"bucket": model.source.name, "prefix": model.source.prefix, "path": model.path}
+        | ({"digest": model.digest} if model.digest else {})
+        for model in service.models
+    ]
+    return {
+        f"{home}/{PLAN}": json.dumps(plan, ensure_ascii=False) + "\n",
+        PATH: _UNIT.format(name=service.name, home=home, script=SCRIPT),
+    }
+
+
+def script() -> str:
+    """The fetcher, without what only explains: user data has room for 16 KiB."""
+    text = Path(fetch.__file__).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        for one in body if isinstance(body, list) else []:
+            value = one.value if isinstance(one, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                end = one.end_lineno or one.lineno
+                lines[one.lineno - 1 : end] = [""] * (end - one.lineno + 1)
+                if body == [one]:  # a class needs something
+                    lines[one.lineno - 1] = f"{' ' * one.col_offset}..."
+    return "".join(f"{line}\n" for line in lines if line.strip() and not line.lstrip().startswith("# "))

@@ -1,0 +1,106 @@
+"""Whether the models of services are where their files say, and fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from spotrelay.file.fields.schema import INSTANCE_STORE
+from spotrelay.file.model import DEFAULT_IMAGE, LEAST_DISK_GIB, LEAST_PLAIN_DISK_GIB, PLAIN_IMAGE, Service
+from spotrelay.file.source.errors import Problem
+from spotrelay.file.values.files import Bucket
+from spotrelay.operator.aws.models import Stored, stored
+from spotrelay.operator.cli.errors import AWS_SAYS
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.ports import Denied
+
+NO_BUCKET = "NoSuchBucket"
+
+_IMAGES_GIB = {
+    image.format(arch=arch): gib
+    for image, gib, archs in (
+        (DEFAULT_IMAGE, LEAST_DISK_GIB, ("x86_64", "arm64")),
+        (PLAIN_IMAGE, LEAST_PLAIN_DISK_GIB, ("amd64", "arm64")),
+    )
+    for arch in archs
+}
+"""What the images take of a disk whose size we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of looking for models."""
+
+    stored: dict[str, Stored]
+    """By source."""
+    problems: list[Problem]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """By source, for the instances."""
+        return {source: one.digest for source, one in self.stored.items()}
+
+
+def found(clients: Clients, services: Iterable[Service]) -> Found:
+    """The models of all services, and what is wrong with them.
+
+    Raises:
+        PortError: S3 can't be asked.
+    """
+    result = Found({}, [])
+    for service in services:
+        for index, model in enumerate(service.models):
+            where = f"spotrelay.models[{index}].source"
+            try:
+                if model.source.url not in result.stored:
+                    result.stored[model.source.url] = stored(clients, model.source)
+            except Denied as error:
+                result.problems.append(_problem(service, where, _refused(model.source, error)))
+                continue
+            one = result.stored[model.source.url]
+            region = str(clients.s3.meta.region_name)
+            for words in _lacks(model.source, one, region):
+                result.problems.append(_problem(service, where, words))
+        if too_large := _too_large(service, result.stored):
+            result.problems.append(_problem(service, "resources.disk_size", too_large))
+    return result
+
+
+def _problem(service: Service, field: str, words: str) -> Problem:
+    return Problem(str(service.path), None, field, words)
+
+
+def _refused(source: Bucket, error: Denied) -> str:
+    if error.code == NO_BUCKET:
+        return f"there is no bucket {source.name}: make it, and copy the model there"
+    return f"{source.url} can't be listed: these credentials need s3:ListBucket for it. {AWS_SAYS} {error}"
+
+
+def _lacks(source: Bucket, one: Stored, region: str) -> Iterator[str]:
+    if not one.objects:
+        yield f"there is nothing below {source.url}/: copy the model there, or name its prefix"
+    if one.region not in ("", region):
+        yield (
+            f"{source.name} is in {one.region}, and this is {region}: each start would fetch the model across"
+            f" regions, slowly and for money: copy it to a bucket in {region}"
+        )
+
+
+def _too_large(service: Service, there: dict[str, Stored]) -> str | None:
+    """Whether the root volume lacks room for the image and the models that lie on it."""
+    size = sum(
+        there[model.source.url].size
+        for model in service.models
+        if model.source.url in there and not model.path.startswith(f"{INSTANCE_STORE}/")
+    )
+    if not size:
+        return None
+    image_gib = _IMAGES_GIB.get(service.image.reference, 0)
+    needed_gib = image_gib + -(-size // 1024**3)
+    if needed_gib <= service.disk.size_gib:
+        return None
+    beside = f" beside the image's {image_gib}" if image_gib else ""
+    return (
+        f"{service.disk.size_gib} GiB have no room for the models' {size / 1e9:.1f} GB{beside}: choose"
+        f" {needed_gib} or more, and what setup installs"
+    )

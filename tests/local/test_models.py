@@ -1,0 +1,144 @@
+"""Models from a bucket of the local cloud: a server reads them, and what is wrong with one is told."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from typer.testing import CliRunner
+
+from spotrelay.file.service import Service, load, user_data
+from spotrelay.file.values.files import Bucket
+from spotrelay.operator.aws.models import stored
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.models import found
+from spotrelay.plane.aws.clients import Clients
+from tests.local.conftest import Aws, Ground, eventually
+from tests.local.test_instance_files import address_of, allow, get, launched_from
+
+pytestmark = pytest.mark.xdist_group("local")
+
+FILE = """\
+service: {{replicas: 1}}
+resources: {{accelerators: L4, ports: 8081}}
+spotrelay: {{models: [{{source: s3://{bucket}/llama/8b/, path: {path}}}]}}
+run: cd {path} && exec python -m http.server --bind "$HOST" "$PORT"
+"""
+
+
+@pytest.fixture
+def bucket(ground: Ground) -> str:
+    """With a model of two objects, and another beside it."""
+    name, s3 = f"models-{uuid.uuid4().hex[:8]}", ground.aws.client("s3")
+    s3.create_bucket(Bucket=name)
+    for key, body in {
+        "llama/8b/weights": bytes(9 * 1024 * 1024) + b"end",
+        "llama/8b/sub/config.json": b"{}",
+        "llama/8b/": b"",
+        "llama/8b-other/x": b"",
+    }.items():
+        s3.put_object(Bucket=name, Key=key, Body=body)
+    return name
+
+
+@pytest.fixture
+def service(bucket: str, tmp_path: Path) -> Service:
+    """It serves its model's files."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(FILE.format(bucket=bucket, path=tmp_path / "models" / "llama"))
+    return load(file)
+
+
+def running(ground: Ground, service: Service, bucket: str) -> str:
+    """The address of an instance whose role may do what the service's stack gives it."""
+    below = [f"arn:aws:s3:::{bucket}/llama/8b", f"arn:aws:s3:::{bucket}/llama/8b/*"]
+    listing = allow("s3:ListBucket", f"arn:aws:s3:::{bucket}")
+    listing["Condition"] = {"StringLike": {"s3:prefix": ["llama/8b", "llama/8b/*"]}}
+    statements = [*(allow("s3:GetObject", one) for one in below), listing]
+    id_ = launched_from(ground, user_data(service, "us-east-1"), statements)
+    return address_of(ground.aws, id_)
+
+
+def test_a_server_reads_its_model(ground: Ground, service: Service, bucket: str) -> None:
+    """Fetched with the role's permission for that prefix alone; the server starts once all is there."""
+    address = running(ground, service, bucket)
+    eventually(lambda: get(address, "weights"), "it serves")
+    with urlopen(f"http://{address}:8081/weights", timeout=5) as answer:
+        assert answer.read() == bytes(9 * 1024 * 1024) + b"end"
+    assert get(address, "sub/config.json") == "{}"
+
+
+def said(address: str) -> str | None:
+    """What an instance in a crash loop tells; None: nothing yet."""
+    try:
+        urlopen(f"http://{address}:8081/", timeout=2)
+    except HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return None
+    return None
+
+
+def test_a_model_that_was_changed_since_the_deployment_is_told(
+    ground: Ground, service: Service, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server starts with another model than was deployed, and the replica says why."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ground.aws.endpoint)
+    there = stored(Clients(ground.aws.session), Bucket(bucket, "llama/8b"))
+    assert (there.objects, there.size) == (2, 9 * 1024 * 1024 + 5)
+    (model,) = service.models
+    deployed = replace(service, models=(replace(model, digest=there.digest),))
+    ground.aws.client("s3").put_object(Bucket=bucket, Key="llama/8b/weights", Body=b"other")
+    address = running(ground, deployed, bucket)
+    words = eventually(lambda: said(address), "the reason is told")
+    assert (
+        f"spotrelay: s3://{bucket}/llama/8b isn't what was deployed, somebody has changed it since" in words
+    )
+    assert not Path(model.path).exists()
+
+
+def test_validate_looks_for_the_models(
+    aws: Aws, service: Service, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the account, with the operator's credentials: one line for each that isn't there."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": aws.endpoint,
+        "AWS_ACCESS_KEY_ID": aws.credentials[0],
+        "AWS_SECRET_ACCESS_KEY": aws.credentials[1],
+    }.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["validate", str(service.path), "--account", "--region", "us-east-1", "--json"]
+    good = CliRunner().invoke(app, arguments)
+    assert good.exit_code == 0, good.output
+    text = service.path.read_text()
+    entry = text.partition("models: [")[2].partition("]}")[0]
+    wrong = [
+        entry.replace(bucket, "no-such-bucket").replace("/models/llama", "/models/1"),
+        entry.replace("llama/8b/", "llama/70b").replace("/models/llama", "/models/2"),
+    ]
+    service.path.write_text(text.replace(entry, f"{entry}, {', '.join(wrong)}"))
+    bad = CliRunner().invoke(app, arguments)
+    assert bad.exit_code == 2
+    told = [f"{one['field']}: {one['message']}" for one in json.loads(bad.stdout)["problems"]]
+    assert told == [
+        "spotrelay.models[1].source: there is no bucket no-such-bucket: make it, and copy the model there",
+        f"spotrelay.models[2].source: there is nothing below s3://{bucket}/llama/70b/: copy the model there,"
+        " or name its prefix",
+    ]
+
+
+def test_a_source_that_is_not_permitted_says_what_is_needed(
+    aws: Aws, bucket: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With IAM's own words."""
+    somebody = aws.assume(allow("s3:ListBucket", "arn:aws:s3:::another"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.endpoint)
+    (problem,) = found(Clients(somebody.session), [service]).problems
+    assert problem.field == "spotrelay.models[0].source"
+    assert f"s3://{bucket}/llama/8b can't be listed: these credentials need s3:ListBucket" in problem.message
+    assert "AccessDenied" in problem.message

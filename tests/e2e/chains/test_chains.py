@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,22 +66,17 @@ class Loops:
 
 
 @contextmanager
-def a_long_start(cold: Stand) -> Iterator[None]:
-    """A replica hangs in its start, so that ticks follow each other; in the end it serves.
+def a_long_start(cold: Stand, held: Path) -> Iterator[None]:
+    """A replica is held in its start, so that ticks follow each other; in the end it serves.
 
     No tick of the schedule's comes between: now and then one is announced first, and begins a new chain.
     """
     replicas = cold.spec.replicas + 1
+    held.touch()
     cold.want(replicas)
-    seen = cold.watch.until(
+    cold.watch.until(
         lambda seen: any(r.state is ReplicaState.STARTING for r in seen.present), "one starts", WITHIN_S
     )
-    (starting,) = (str(r.instance_id) for r in seen.present if r.state is ReplicaState.STARTING)
-    cold.eventually(
-        lambda: any(i["instance_id"] == starting and i["state"] == "running" for i in cold.cloud.instances()),
-        "its instance runs",
-    )
-    cold.cloud.hang(starting)
     events: Any = cold.operator.session.client("events")
     (every_minute,) = (rule["Name"] for rule in events.list_rules()["Rules"] if "EveryMinute" in rule["Name"])
     events.disable_rule(Name=every_minute)
@@ -88,17 +84,17 @@ def a_long_start(cold: Stand) -> Iterator[None]:
         yield
     finally:
         events.enable_rule(Name=every_minute)
-        cold.cloud.resume(starting)
+        held.unlink()
     cold.whole(replicas, FIRST_START_WITHIN_S)
 
 
 @pytest.mark.timeout(2 * COLD_START_S + 3 * FIRST_START_WITHIN_S)
-def test_a_chain_of_fifty_ticks_runs_through(cold: Stand) -> None:
+def test_a_chain_of_fifty_ticks_runs_through(cold: Stand, held: Path) -> None:
     """A start of minutes is watched from its beginning to its end: each tick announces the next one."""
     loops = Loops(cold)
     assert loops.setting == "Allow", "as deployed"
     cold.whole(cold.spec.replicas, FIRST_START_WITHIN_S)
-    with a_long_start(cold):
+    with a_long_start(cold, held):
         deadline = time.monotonic() + 2 * COLD_START_S
         while loops.longest <= TICKS and time.monotonic() < deadline:
             time.sleep(1)
@@ -107,7 +103,7 @@ def test_a_chain_of_fifty_ticks_runs_through(cold: Stand) -> None:
 
 
 @pytest.mark.timeout(4 * FIRST_START_WITHIN_S)
-def test_a_chain_that_lambda_takes_for_a_loop_is_dropped(cold: Stand) -> None:
+def test_a_chain_that_lambda_takes_for_a_loop_is_dropped(cold: Stand, held: Path) -> None:
     """Under the default setting it ends after sixteen; only the minute's tick goes on.
 
     The message that is dropped stays in the queue. Half an hour later it has failed five times, is a dead
@@ -117,7 +113,7 @@ def test_a_chain_that_lambda_takes_for_a_loop_is_dropped(cold: Stand) -> None:
     cold.whole(cold.spec.replicas, FIRST_START_WITHIN_S)
     loops.setting = "Terminate"
     try:
-        with a_long_start(cold):
+        with a_long_start(cold, held):
             cold.eventually(lambda: loops.dropped > 0, "an invocation is dropped")
     finally:
         loops.setting = "Allow"

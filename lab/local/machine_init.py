@@ -31,7 +31,7 @@ exec bash ../run.sh
 """
 
 _MODELS = """
-[ ! -f fetch.py ] || exec python3 -I fetch.py --keep
+exec python3 -I fetch.py --keep
 """
 
 _AFTER = """
@@ -127,7 +127,7 @@ def _reap() -> dict[int | None, int]:
     return statuses
 
 
-def _kill_leftovers(other: int) -> None:
+def _kill_leftovers(other: int | None) -> None:
     """Ends what the service left running, as systemd does with the unit's control group before a restart.
 
     `other` belongs to another unit.
@@ -140,7 +140,7 @@ def _run(directory: Path) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    models = _spawn(directory, _MODELS)
+    models = _spawn(directory, _MODELS) if (directory / "fetch.py").exists() else None
     service: int | None = _spawn(directory)
     after: int | None = None
     restart_at: float | None = None

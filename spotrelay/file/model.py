@@ -32,6 +32,16 @@ architectures amd64 and arm64."""
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
 
+IMAGES_GIB = {
+    image.format(arch=arch): gib
+    for image, gib, archs in (
+        (DEFAULT_IMAGE, LEAST_DISK_GIB, ("x86_64", "arm64")),
+        (PLAIN_IMAGE, LEAST_PLAIN_DISK_GIB, ("amd64", "arm64")),
+    )
+    for arch in archs
+}
+"""What images take of a disk, by reference: of the default ones alone do we know it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

@@ -25,8 +25,7 @@ from spotrelay.file.fields.file_fields import parse_container
 from spotrelay.file.model import (
     DEFAULT_IMAGE,
     DEFAULT_ROOT_DEVICE,
-    LEAST_DISK_GIB,
-    LEAST_PLAIN_DISK_GIB,
+    IMAGES_GIB,
     PLAIN_IMAGE,
     Image,
 )
@@ -312,10 +311,7 @@ class Resources(Candidate):
             return
         if self.image is not None:
             return
-        is_plain = self.boot_image.reference not in {
-            DEFAULT_IMAGE.format(arch=arch) for arch in ("x86_64", "arm64")
-        }
-        least = LEAST_PLAIN_DISK_GIB if is_plain else LEAST_DISK_GIB
+        least = IMAGES_GIB[self.boot_image.reference]
         if self.disk_size < least:
             yield Finding(
                 ("disk_size",),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from spotrelay.file.fields.schema import INSTANCE_STORE
-from spotrelay.file.model import DEFAULT_IMAGE, LEAST_DISK_GIB, LEAST_PLAIN_DISK_GIB, PLAIN_IMAGE, Service
+from spotrelay.file.model import IMAGES_GIB, Service
 from spotrelay.file.source.errors import Problem
 from spotrelay.file.values.files import Bucket
 from spotrelay.operator.aws.models import Stored, stored
@@ -15,16 +15,6 @@ from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.core.ports import Denied
 
 NO_BUCKET = "NoSuchBucket"
-
-_IMAGES_GIB = {
-    image.format(arch=arch): gib
-    for image, gib, archs in (
-        (DEFAULT_IMAGE, LEAST_DISK_GIB, ("x86_64", "arm64")),
-        (PLAIN_IMAGE, LEAST_PLAIN_DISK_GIB, ("amd64", "arm64")),
-    )
-    for arch in archs
-}
-"""What the images take of a disk whose size we know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +85,7 @@ def _too_large(service: Service, there: dict[str, Stored]) -> str | None:
     )
     if not size:
         return None
-    image_gib = _IMAGES_GIB.get(service.image.reference, 0)
+    image_gib = IMAGES_GIB.get(service.image.reference, 0)
     needed_gib = image_gib + -(-size // 1024**3)
     if needed_gib <= service.disk.size_gib:
         return None

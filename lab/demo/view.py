@@ -265,7 +265,7 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _metrics(report: Mapping[str, Any]) -> RenderableType:
     """What the run's metrics would cost: CloudWatch charges for the hours in which one has a value."""
     bill = report["metrics"]
-    hours = ", ".join(f"{number} hours of {name}" for name, number in bill["metric_hours"].items())
+    hours = ", ".join(f"{number} metric-hours of {name}" for name, number in bill["metric_hours"].items())
     charged = f"CloudWatch would charge {bill['usd']:.4f} USD for {hours or 'none'}"
     return Text.assemble(("metrics: ", "bold"), charged)
 

@@ -147,7 +147,9 @@ class MetricChecker:
         bounds.add(Metric.CALLS_DENIED, None, refused)
         for error in invocation.errors:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
-                bounds.add(Metric.HELD_BACK, None)
+                # What a signal holds back depends on the document on record: unread, nobody can say.
+                least = int(not (is_signals and any(e.call is Call.DOCUMENT for e in invocation.errors)))
+                bounds.add(Metric.HELD_BACK, None, least, 1)
         if not is_signals:
             self._add_tick(invocation, bounds, is_whole=is_whole)
             self._add_told(invocation, bounds)

@@ -231,7 +231,7 @@ class Changes:
 
 
 def _stored(row: Replica) -> Replica:
-    return replace(row, revision=row.revision + 1)
+    return row.but(revision=row.revision + 1)
 
 
 def has_lost_its_ids(rows: Rows, now: datetime) -> bool:

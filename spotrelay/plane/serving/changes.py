@@ -35,7 +35,10 @@ def changes(
     Without a `spec` (its stack is gone) nothing is requested or launched. `new_id` names intents.
     """
     highest_id, window = rows.highest_id, rows.window
-    raised = max((_raised(rows, steps), *rows.replicas))
+    # A few rows don't tell which IDs were given: new ones come after theirs, and else the record is left to
+    # whoever reads all rows. Raised by half, it would hide a new row from ticks for as long as a lease.
+    tells = rows.is_whole or any(step.creates for step in steps)
+    raised = max((_raised(rows, steps), *(rows.replicas if tells else ())))
     serving = _Serving(rows, is_recounted=any(step.recounts for step in steps))
     commits = []
     for group in _packed(service, spec, rows, steps):

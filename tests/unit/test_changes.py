@@ -216,7 +216,7 @@ def test_new_ids_are_above_all_rows_even_if_the_highest_got_lost() -> None:
 
 
 def test_a_few_rows_do_not_raise_the_highest_that_got_lost() -> None:
-    """Raised to one of a few rows, a newer row would count as created while being read: its ID is given again."""
+    """Raised to one of a few, a newer row would count as created while it was read: its ID is given again."""
     some = replace(rows_of(ready(4), ready(5)), highest_id=0, is_whole=False)
     noted = steps.note_missing(some.replicas[5], NOW)
     (of_some,) = commits_of(some, noted)

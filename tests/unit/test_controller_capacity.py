@@ -252,6 +252,27 @@ def test_what_never_became_ready_ends_though_the_load_balancer_does_not_answer()
     assert rising.instance_id not in alive(world)
 
 
+def test_what_may_have_become_ready_meanwhile_is_taken_out_first() -> None:
+    """The call to take it out hangs: its checks may have passed since, and it may have requests."""
+    world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))
+    controller = Controller(world.ports())
+    world.meddle("router.health", lambda *_: world.router.fail_checks(), times=None)
+    settle(world, controller, rounds=4)
+    (rising,) = active(world)
+
+    def hang(*_: object) -> None:
+        world.clock.advance(14)
+        raise Unavailable("no answer")
+
+    world.clock.advance(61 + timing.BOOT_S)
+    world.meddle("router.deregister", hang)
+    with pytest.raises(Unavailable):
+        controller.tick("demo")
+    assert rising.instance_id in alive(world)
+    settle(world, controller, rounds=100)
+    assert rising.instance_id not in alive(world), "it is taken in, and has a start's time once more"
+
+
 def test_on_demand_serves_what_fails_on_spot_for_good() -> None:
     """Spot instances never become ready, on-demand ones do: the fallback serves, and is never given up.
 

@@ -13,6 +13,7 @@ from lab.sim.rules.backoff import held_until
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
+from lab.sim.rules.records import knows_no_document
 from lab.sim.rules.replicas import check_after_tick, regular
 from lab.sim.rules.rows import check_silence_noted
 from lab.sim.rules.standby_rows import others_at_rest
@@ -233,6 +234,8 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> Findings:
     """Check that the events of a batch are recorded, as far as their replicas were on record."""
     if view.spec is not None and view.spec.may_have_standbys:
         yield from check_resumed(view, view.spec)
+    if knows_no_document(view.invocation.calls):
+        return  # its signals wait
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, first
+from spotrelay.plane.core.ports import PortError, UnreadableDocument
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, Rows
 
@@ -62,6 +63,13 @@ def after_release(records: Sequence[CallRecord], call: Call) -> CallRecord | Non
     """A tick's call after it has let others in: it only counts by the answer."""
     released = next((i for i, c in enumerate(records) if c.call is Call.RELEASE), len(records))
     return next((c for c in records[released:] if c.call is call), None)
+
+
+def knows_no_document(records: Sequence[CallRecord]) -> bool:
+    """Whether nobody could say what is deployed, and the table has no document to go by."""
+    unknown = PortError | UnreadableDocument
+    is_silent = any(c.call is Call.GET and isinstance(c.answer, unknown) for c in records)
+    return is_silent and any(c.call is Call.DOCUMENT and c.answer is None for c in records)
 
 
 def has(records: Sequence[CallRecord], call: Call) -> bool:

@@ -149,9 +149,13 @@ class Performer:
                 outcome.attempt("announce", lambda: self.announce(service, self.soon(), decision.serving))
         if stops := [step.stops for step in done if step.stops]:
             outcome.attempt("stop", lambda: self._stop(service, stops))
-        # What the load balancer may still send requests to waits; what never became ready gets none.
+        # What the load balancer may still send requests to waits; what never became ready gets none. After a
+        # call that hung it may get some: its checks can have passed since they were looked at.
         stuck = set() if is_out else set(leaving)
-        ended = [s for s in done if s.enters(ReplicaState.FAILED) or s.terminates not in stuck]
+        is_old = self._ports.clock.now() - now >= seconds(timing.CLOCKS_APART_S)
+        ended = [
+            s for s in done if s.terminates not in stuck or (s.enters(ReplicaState.FAILED) and not is_old)
+        ]
         slots_ended = {step.terminates for step in ended if step.terminates}
         rows = replace(decision.rows, replicas={**decision.rows.replicas, **won})
         if terminate := slots.free(rows, slots_ended):

@@ -294,8 +294,8 @@ class ControlPlaneStack(Stack):
             timeout=TICK_TIMEOUT,
             environment=environment,
             place=place,
-            # Each tick announces the next, three seconds apart while anything changes. What bounds that: the
-            # table's claim lets one message in for each time, and at rest there is none.
+            # Each tick announces the next, two or three seconds apart while anything changes. What bounds
+            # that: the table's claim lets one message in for each time, and at rest there is none.
             is_chained=True,
         )
         survey = ControlFunction(

@@ -22,7 +22,7 @@ from spotrelay.plane.core.pools import (
     Scope,
     Survey,
 )
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.requirements import Amount, Requirements
 from spotrelay.plane.core.rows import Backoff, LaunchIntent, Removal, Rows, ScaleRequest, Source
 from spotrelay.plane.core.timing import seconds
@@ -68,6 +68,7 @@ replicas = st.builds(
     resume_s=st.none() | st.floats(0, 7200),
     trouble=st.none() | st.text(max_size=9),
     is_crashing=st.booleans(),
+    phases=st.dictionaries(st.sampled_from(Phase), times),
     max_price=st.none() | st.floats(0, 1000),
     min_score=st.none() | st.integers(1, 10),
     move_tried_at=st.none() | times,

@@ -26,7 +26,7 @@ from spotrelay.plane.core.pools import (
     Survey,
 )
 from spotrelay.plane.core.ports import Conflict, Denied, Store
-from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.replica import Phase, ReplicaState
 from spotrelay.plane.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.plane.core.rows import (
     Backoff,
@@ -88,6 +88,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
         is_adopted=True,
+        phases={phase: NOW + seconds(n / 7) for n, phase in enumerate(Phase)},
         silent_since=NOW + seconds(7.5),
         refusals=2,
         busy_since=NOW + seconds(7.25),

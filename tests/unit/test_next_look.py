@@ -10,9 +10,9 @@ import pytest
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState, TargetState
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff, LaunchIntent
-from spotrelay.plane.core.spec import OnUpdate
+from spotrelay.plane.core.spec import OnUpdate, ReadinessProbe
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.serving import strength
 from spotrelay.plane.serving.observation import Observation
@@ -148,7 +148,6 @@ def test_no_two_looks_are_closer_than_ticks_in_transition() -> None:
     "moving",
     [
         spot(2, PROVISIONING),
-        spot(2, STARTING),
         spot(2, DRAINING),
         spot(2, READY, unhealthy_since=NOW),
         a_replica(2, REQUESTED),
@@ -159,6 +158,37 @@ def test_no_two_looks_are_closer_than_ticks_in_transition() -> None:
 def test_what_moves_is_looked_at_in_seconds(moving: Replica) -> None:
     """Whatever is on its way, going, ill or due."""
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), moving), NOW) == SOON
+
+
+def test_what_starts_is_asked_again_sooner() -> None:
+    """Clients wait for its first answer: also where something else is on its way, and looked at first."""
+    soon, spec = NOW + seconds(timing.PROBE_AGAIN_S), demo_spec(replicas=2)
+    assert soon < SOON
+    assert strength.next_look(spec, look(spot(1), spot(2, STARTING)), NOW) == soon
+    assert strength.next_look(spec, look(spot(1, DRAINING), spot(2, STARTING)), NOW) == soon
+    waits = spot(2, STARTING, phases={Phase.ANSWERED: NOW})
+    assert strength.next_look(spec, look(spot(1), waits), NOW) == soon, "others must answer, too"
+
+
+def test_who_is_asked_no_more_is_looked_at_as_before() -> None:
+    """Registered, it waits for the load balancer alone. One that comes back was that before, and is asked."""
+    spec, starts = demo_spec(replicas=2), spot(2, STARTING)
+    registered = replace(starts, phases={Phase.ANSWERED: NOW, Phase.REGISTERED: NOW})
+    assert strength.next_look(spec, look(spot(1), registered), NOW) == SOON
+    back = replace(registered, entered={**starts.entered, DRAINING: LONG_AGO})
+    assert strength.next_look(spec, look(spot(1), back), NOW) == NOW + seconds(timing.PROBE_AGAIN_S)
+
+
+def test_a_service_without_a_probe_asks_nobody() -> None:
+    """What its ticks cost stays what it was."""
+    seen = look(spot(1), spot(2, STARTING))
+    for probe, due_s in (
+        (None, timing.TICK_IN_TRANSITION_S),
+        (ReadinessProbe("/v1", None), timing.PROBE_AGAIN_S),
+    ):
+        spec = replace(demo_spec(replicas=2), readiness_probe=probe)
+        its = seen.with_rows(replace(seen.rows, document=spec))
+        assert strength.next_look(spec, its, NOW) == NOW + seconds(due_s)
 
 
 def test_an_open_launch_and_a_wrong_number_are_looked_at_in_seconds() -> None:
@@ -184,4 +214,4 @@ def test_a_crash_loop_is_at_rest() -> None:
     assert strength.next_look(spec, Observation(rows), NOW) is None
     assert strength.next_look(spec, Observation(replace(rows, backoff=Backoff())), NOW) == SOON
     starting = replace(rows, replicas={1: spot(1, STARTING)})
-    assert strength.next_look(spec, Observation(starting), NOW) == SOON
+    assert strength.next_look(spec, Observation(starting), NOW) is not None

@@ -31,6 +31,7 @@ ACTIONS = {
     "NoteMissing": "whether EC2 shows its instance has changed",
     "NoteRebalance": "EC2 recommends to leave its instance",
     "NoteSilence": "whether it answers its probe has changed",
+    "NoteStart": "what its start has reached is noted",
     "NoteTrouble": "why it isn't ready has changed",
     "NoteWarning": "EC2 takes its instance back while it drains",
     "RaiseHighestId": "the highest ID on record was too low, and is raised",

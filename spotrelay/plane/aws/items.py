@@ -54,7 +54,7 @@ from spotrelay.plane.core.pools import (
     Survey,
 )
 from spotrelay.plane.core.ports import NewerRows
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.rows import (
     Backoff,
     Changes,
@@ -307,6 +307,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "resume_s": replica.resume_s,
         "trouble": replica.trouble,
         "is_crashing": replica.is_crashing or None,
+        "phases": {phase.value: to_text(at) for phase, at in replica.phases.items()} or None,
         "rebalance_at": _optional_text(replica.rebalance_at),
         "max_price": replica.max_price,
         "min_score": replica.min_score,
@@ -362,6 +363,7 @@ def replica_of(item: Values) -> Replica:
         resume_s=row.get("resume_s"),
         trouble=row.get("trouble"),
         is_crashing=row.get("is_crashing", False),
+        phases={p: to_time(at) for name, at in row.get("phases", {}).items() if (p := _PHASES.get(name))},
         rebalance_at=_optional_time(row.get("rebalance_at")),
         max_price=row.get("max_price"),
         min_score=row.get("min_score"),
@@ -370,6 +372,9 @@ def replica_of(item: Values) -> Replica:
         unknown={name: row[name] for name in row.keys() - _KNOWN},
     )
 
+
+_PHASES = {phase.value: phase for phase in Phase}
+"""A later version may know others: what is only for people needn't survive a rollback."""
 
 _KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown", "is_fallback"} | {"schema", FALLBACK}
 """Of a row's fields."""

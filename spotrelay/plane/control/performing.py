@@ -146,7 +146,8 @@ class Performer:
                 self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
                 self._reporting.since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
             if any(not step.holds_back for step in done):
-                outcome.attempt("announce", lambda: self.announce(service, self.soon(), decision.serving))
+                due = self.soon(decision.rows)
+                outcome.attempt("announce", lambda: self.announce(service, due, decision.serving))
         if stops := [step.stops for step in done if step.stops]:
             outcome.attempt("stop", lambda: self._stop(service, stops))
         # What the load balancer may still send requests to waits; what never became ready gets none. After a
@@ -361,9 +362,9 @@ class Performer:
         if self._ports.store.claim_tick(service, due, now, serving):
             self._ports.ticker.schedule(service, due, (due - now).total_seconds())
 
-    def soon(self) -> datetime:
+    def soon(self, rows: Rows) -> datetime:
         """When to look again while something is under way."""
-        return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
+        return self._ports.clock.now() + seconds(rows.look_again_s)
 
 
 def _takes_standbys_room(order: Changes) -> bool:

@@ -16,7 +16,7 @@ from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.scaling import Ongoing, OngoingTarget, OngoingTotal
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.placement import launching
-from spotrelay.plane.serving import changes, reconcile, rollout, silence, steps, trouble
+from spotrelay.plane.serving import changes, reconcile, rollout, silence, starts, steps, trouble
 from spotrelay.plane.serving.observation import Observation
 
 
@@ -63,7 +63,7 @@ class Probing:
             crashing=sorted(id_ for id_, told in answers.trouble.items() if told.is_crash),
         )
         entitled |= answering
-        now = self._ports.clock.now()
+        asked_at = now = self._ports.clock.now()
         is_news = trouble.told(_starting(seen.rows), answers)
         if not (entitled or watched or is_news or reconcile.late(spec, seen.rows, addresses, now)):
             return
@@ -78,7 +78,12 @@ class Probing:
         if ready:
             # Of a few rows not all may say their port, where their document is lost: all of them tell.
             self._ports.router.register(spec, ready, rollout.ports(spec, seen.rows))
-        told, now = trouble.told(starting, answers), self._ports.clock.now()
+        registered_at = self._ports.clock.now()
+        told, now = trouble.told(starting, answers), registered_at
+        left = changes.after(spec, rows, told, now)
+        answered = {r.id for r in starts.first_answers(starting, answering)}
+        registered = {r.id for r in entering}
+        told += starts.noted(_starting(left), answered, registered, asked_at, registered_at)
         # What ends or stands by does so with what it has told.
         left = changes.after(spec, rows, told, now)
         prepared = [

@@ -138,7 +138,7 @@ class Ticks:
         spec = deployed and rollout.in_effect(deployed, rows, ports.clock.now())
         if spec is None and not is_removed:
             self._note_held(service, holding)
-            return self._performer.soon() if rows.removal.told_at or holding.let_go else None
+            return self._performer.soon(rows) if rows.removal.told_at or holding.let_go else None
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._gatherer.standbys(counted, deployed, spec, rows))
         pools = self._gatherer.pools(counted, spec, rows)
@@ -165,7 +165,7 @@ class Ticks:
         outcome.raise_first()
         counted.raise_first()
         is_moving = any(not step.holds_back for step in decided)
-        return self._performer.soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
+        return self._performer.soon(rows) if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
 
 def _decided(spec: ServiceSpec | None, seen: Observation, now: datetime, holding: Holding) -> Sequence[Step]:

@@ -172,6 +172,20 @@ class Rows:
         """
         return self.document if self.is_claimed and not self.removal.told_at else None
 
+    @property
+    def look_again_s(self) -> float:
+        """How soon to look again while something is under way: sooner while one that starts is asked.
+
+        Who is registered waits for the load balancer alone, and so does a service without a readiness probe.
+        """
+        if self.document is not None and self.document.readiness_probe is None:
+            return timing.TICK_IN_TRANSITION_S
+        is_asked = any(
+            r.state is ReplicaState.STARTING and (r.comes_back or Phase.REGISTERED not in r.phases)
+            for r in self.replicas.values()
+        )
+        return timing.PROBE_AGAIN_S if is_asked else timing.TICK_IN_TRANSITION_S
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:

@@ -11,6 +11,11 @@ HOURS_OF_MONTH = 730
 TICK_IN_TRANSITION_S = 3.0
 """Between ticks while anything moves: short against a model load, long against the calls of a tick."""
 
+PROBE_AGAIN_S = 2.0
+"""The same while one is asked for its first answer. From that to the registration it takes so long, the calls
+of a tick and SQS's delivery at most, which is to be three seconds. It costs a tick more for each six
+seconds."""
+
 LEASE_S = 60.0
 """The reconcile function's time-out: a lease outlives its holder by nothing."""
 

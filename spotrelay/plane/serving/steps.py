@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 
 from spotrelay.plane.core.instances import Instance
 from spotrelay.plane.core.pools import Cause, PurchaseOption
-from spotrelay.plane.core.replica import TRIAL, Replica, ReplicaState
+from spotrelay.plane.core.replica import TRIAL, Phase, Replica, ReplicaState
 
 if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
     from spotrelay.plane.core.answers import Trouble
@@ -367,6 +367,14 @@ def note_trouble(row: Replica, trouble: Trouble | None) -> Step:
     """It starts, and tells why it isn't ready; None: it no longer does."""
     words, is_crash = (trouble.words, trouble.is_crash) if trouble else (None, False)
     return Step("NoteTrouble", row, row.but(trouble=words, is_crashing=is_crash))
+
+
+def note_start(row: Replica, phases: Mapping[Phase, datetime], dropped: int = 0) -> Step:
+    """What its start has reached, beside what is known of it; `dropped`: words that were no such thing."""
+    says: dict[str, object] = {"phases": {phase.value: at.isoformat() for phase, at in phases.items()}}
+    if dropped:
+        says["dropped"] = dropped
+    return Step("NoteStart", row, row.but(phases={**row.phases, **phases}), says=says)
 
 
 # Standbys.

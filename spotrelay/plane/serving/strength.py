@@ -124,7 +124,7 @@ def _unclear(seen: Observation) -> set[int]:
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
     """When a tick that found nothing to do should be followed by the next; None: the minute's will do."""
-    rows, soon = seen.rows, now + seconds(timing.TICK_IN_TRANSITION_S)
+    rows, soon = seen.rows, now + seconds(seen.rows.look_again_s)
     if rows.intents:
         return soon
     waits: list[datetime] = []

@@ -204,6 +204,55 @@ class ExplainDocument(Document):
     cost: SpendingDocument | None
 
 
+Part = Literal["request", "launch", "instance", "registration", "check"]
+"""Of a start, in order."""
+
+
+class StretchDocument(TypedDict):
+    parts: list[Part]
+    """The one that it is, or several that nothing on record tells apart."""
+    whose: str
+    """Who can shorten it."""
+    begins: Time
+    ends: Time | None
+    """null: it isn't over."""
+    took_s: float | None
+
+
+class StartDocument(TypedDict):
+    replica: int
+    version: int
+    state: str
+    pool: str | None
+    purchase_option: Literal["spot", "on-demand"] | None
+    is_resume: bool
+    """Whether a stopped standby was resumed for it."""
+    began: Time
+    took_s: float | None
+    """Until it was in rotation; null: it isn't yet."""
+    stretches: list[StretchDocument]
+
+
+class UsualDocument(TypedDict):
+    parts: list[Part]
+    whose: str
+    starts: int
+    """How many of them it was measured in."""
+    median_s: float
+    longest_s: float
+    advice: str
+    """What shortens it."""
+
+
+class ColdStartDocument(Document):
+    service: str
+    at: Time
+    starts: list[StartDocument]
+    """The last 20, the latest first."""
+    usual: list[UsualDocument]
+    """Of those that are over and weren't resumes."""
+
+
 class DayDocument(SpendingDocument):
     date: str
 
@@ -468,6 +517,7 @@ DOCUMENTS: dict[str, Any] = {
     "status": StatusDocument,
     "history": HistoryDocument,
     "explain": ExplainDocument,
+    "cold-start": ColdStartDocument,
     "cost": CostDocument,
     "prices": PricesDocument,
     "scores": ScoresDocument,

@@ -23,6 +23,7 @@ from spotrelay.operator.cli.down import End
 from spotrelay.operator.cli.logs import Record, shown
 from spotrelay.operator.cli.options import Where
 from spotrelay.operator.cli.telling import SCHEMA, Teller, echo_json
+from spotrelay.operator.look.cold_start import cold_starts
 from spotrelay.operator.look.cost import Cost, DayCost
 from spotrelay.operator.look.curves import curves
 from spotrelay.operator.look.explain import explain
@@ -37,6 +38,7 @@ from tests.cli.test_status import REGION, deployed
 from tests.cli.test_tables import _lost, _waiting
 from tests.json_documents import check
 from tests.operate.replicas import POOL, START, replica
+from tests.operate.test_starts import STARTS
 from tests.operate.test_status import NOW, on, seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +77,7 @@ def _ended() -> dict[str, Any]:
 DOCUMENTS: dict[str, dict[str, Any]] = {
     "status": {"services": [status(SEEN).to_json()]},
     "history": history(seen(*SEEN.replicas.values(), FAILED), START, {}).to_json(),
+    "cold-start": cold_starts(seen(*STARTS)).to_json(),
     "cost": Cost("demo", START, NOW, SPENT, 0.1, 0.1, (DayCost("2026-01-01", SPENT),), ()).to_json(),
     "prices": {"service": "demo", "pools": [curve.to_json() for curve in RISING]},
     "scores": {"service": "demo", "zones": [ZoneScores("us-east-1a", 7, {START: 6}).to_json()]},
@@ -112,6 +115,14 @@ def test_a_record_of_the_log() -> None:
     assert "\n" not in text
     check("logs", json.loads(text))
 
+
+LOOKS = (
+    ("status",),
+    ("history", "demo"),
+    ("cold-start", "demo"),
+    ("explain", "demo", "4"),
+    ("scores", "demo"),
+)
 
 REACHED = Reached(Progress("demo", 2, (), 3, 3, 3, 0, 0, True, "", ""), 7.04, "")
 
@@ -154,6 +165,6 @@ def test_what_asks_aws(monkeypatch: pytest.MonkeyPatch) -> None:
         session = boto3.Session("testing", "testing", region_name=REGION)
         deployed(session, 3)
         monkeypatch.setattr(Where, "session", lambda _: session)
-        for arguments in (("status",), ("history", "demo"), ("explain", "demo", "4"), ("scores", "demo")):
+        for arguments in LOOKS:
             result = CliRunner().invoke(app, [*arguments, "--json"])
             check(arguments[0], json.loads(result.stdout))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,9 @@ def test_who_comes_back_does_not_start() -> None:
     assert starts.noted([back], set(), {1}, NOW, LATER) == []
 
 
-def test_a_start_costs_one_write_more_and_nothing_is_decided_by_it(world: Troubled) -> None:
+def test_a_start_costs_one_write_more_and_nothing_is_decided_by_it(
+    world: Troubled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Answer and registration are one; its times survive until the replica is ready, and are in the log."""
     controller = Controller(world.ports())
     first = f"i-{1:017x}"
@@ -55,14 +58,19 @@ def test_a_start_costs_one_write_more_and_nothing_is_decided_by_it(world: Troubl
     assert starting.phases == {}
     before = world.calls.count("store.commit")
     world.prober.silent.clear()
-    at = world.clock.now()
+    at, register = world.clock.now(), world.router.register
+
+    def slowly(*arguments: Any) -> frozenset[str]:
+        world.clock.advance(1)
+        return register(*arguments)
+
+    monkeypatch.setattr(world.router, "register", slowly)
     controller.tick("demo")
     assert world.calls.count("store.commit") == before + 1
     settle(world, controller)
     ready = next(r for r in active(world) if r.instance_id == first)
     assert ready.state is ReplicaState.READY
-    assert ready.phases.keys() == {Phase.ANSWERED, Phase.REGISTERED}
-    assert at <= ready.phases[Phase.ANSWERED] <= ready.phases[Phase.REGISTERED]
+    assert ready.phases == {Phase.ANSWERED: at, Phase.REGISTERED: at + seconds(1)}
     (line,) = (line for line in recorded(world, "NoteStart") if line["replica"] == ready.id)
     assert line["phases"].keys() == {"answered", "registered"}
 

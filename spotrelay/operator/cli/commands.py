@@ -39,6 +39,10 @@ PANELS = {
             "Say why a replica exists, which pools were asked for it and which were left out, and why "
             "it went."
         ),
+        "cold-start": (
+            "Show where the time of the last starts went: a bar for each, and what would make each part "
+            "shorter."
+        ),
         "cost": (
             "Show what a service's instances, disks and load balancer cost, and what on-demand would "
             "have cost."
@@ -137,7 +141,8 @@ def _loaded(name: str) -> Any:
     """
     function: Callable[..., object]
     if name in OWN:
-        function = getattr(import_module(f"spotrelay.operator.cli.{name}"), name)
+        module = name.replace("-", "_")
+        function = getattr(import_module(f"spotrelay.operator.cli.{module}"), module)
     else:
         function = _laboratory()[name].load()
     # Plain help: Rich's boxes take longer than most answers to load, and their text can't be copied.

@@ -12,7 +12,7 @@ from spotrelay.plane.accounting.spending import HOUR, Spending
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.pools import Offering, PriceKind
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.view import start_failures
+from spotrelay.plane.view import start_failures, starts
 from spotrelay.plane.view.losses import losses
 from spotrelay.plane.view.snapshot import ServiceSnapshot
 from spotrelay.plane.view.words import duration, percent, usd
@@ -70,6 +70,8 @@ def _lines(replica: Replica, seen: ServiceSnapshot, spent: Spending | None) -> I
         yield "why it wasn't ready" if replica.state.is_ended else "why it isn't ready", replica.trouble
         if mended := start_failures.remedy(replica.trouble):
             yield "what may mend it", mended
+    if start := starts.start_of(replica):
+        yield "start", start.in_words(seen.at)
     yield from _loss(replica, seen)
     if replica.state in (ReplicaState.DRAINING, ReplicaState.TERMINATED, ReplicaState.FAILED):
         yield "why it went", replica.reason or "no reason on record"

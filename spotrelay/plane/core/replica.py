@@ -40,14 +40,6 @@ class ReplicaState(StrEnum):
 class Phase(StrEnum):
     """What a start reaches, in order, beyond the states of its row."""
 
-    BOOTED = "booted"
-    """Its instance's kernel."""
-    SET_UP = "set_up"
-    """`setup` began, and what it needs before. Not where a disk is set up already."""
-    FILES = "files"
-    """The files, mounts or images were there that the service file names."""
-    LOADS = "loads"
-    """`run` began, for the last time."""
     ANSWERED = "answered"
     """It answered the readiness probe."""
     REGISTERED = "registered"
@@ -178,8 +170,7 @@ class Replica:
     is_crashing: bool = False
     """Its trouble is that its server keeps ending."""
     phases: Mapping[Phase, datetime] = field(default_factory=dict)
-    """What its start has reached and when, as far as that is known: for people, nothing is decided by it. The
-    instance itself says what comes before its answer."""
+    """What its start has reached and when, as far as that is known: for people, nothing is decided by it."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     max_price: float | None = None

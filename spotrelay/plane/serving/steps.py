@@ -369,11 +369,9 @@ def note_trouble(row: Replica, trouble: Trouble | None) -> Step:
     return Step("NoteTrouble", row, row.but(trouble=words, is_crashing=is_crash))
 
 
-def note_start(row: Replica, phases: Mapping[Phase, datetime], dropped: int = 0) -> Step:
-    """What its start has reached, beside what is known of it; `dropped`: words that were no such thing."""
-    says: dict[str, object] = {"phases": {phase.value: at.isoformat() for phase, at in phases.items()}}
-    if dropped:
-        says["dropped"] = dropped
+def note_start(row: Replica, phases: Mapping[Phase, datetime]) -> Step:
+    """What its start has reached, beside what is known of it."""
+    says = {"phases": {phase.value: at.isoformat() for phase, at in phases.items()}}
     return Step("NoteStart", row, row.but(phases={**row.phases, **phases}), says=says)
 
 

@@ -16,6 +16,7 @@ from spotrelay.plane.serving.standby_count import start_times
 from spotrelay.plane.view.losses import Loss, losses
 from spotrelay.plane.view.snapshot import AlarmState, Part, ServiceSnapshot
 from spotrelay.plane.view.start_failures import in_short, in_words
+from spotrelay.plane.view.starts import start_of
 from spotrelay.plane.view.words import UNKNOWN, asked_in_words, console, duration
 
 RECENT = timedelta(hours=24)
@@ -335,7 +336,7 @@ def _row(replica: Replica, seen: ServiceSnapshot) -> ReplicaRow:
         age_s=max((ended - begun).total_seconds(), 0.0),
         usd_per_hour=None if offering and replica.state.is_ended else seen.usd_per_hour(replica),
         replaces=replica.replaces,
-        note=_note(replica),
+        note=_note(replica, seen.at),
     )
 
 
@@ -349,7 +350,7 @@ def _state(replica: Replica) -> str:
     return str(replica.state)
 
 
-def _note(replica: Replica) -> str:
+def _note(replica: Replica, now: datetime) -> str:
     if replica.state is ReplicaState.FAILED:
         return replica.reason + (f"; it {in_short(replica)}" if replica.trouble else "")
     words = []
@@ -360,8 +361,8 @@ def _note(replica: Replica) -> str:
     if replica.stays and replica.silent_since:
         silent = "busy" if replica.busy_since else "doesn't answer its probe"
         words.append("refuses its probe" if replica.refusals else silent)
-    if replica.state is ReplicaState.STARTING and replica.trouble:
-        words.append("crashes" if replica.is_crashing else in_short(replica))
+    if starting := _starting(replica, now):
+        words.append(starting)
     if replica.is_tried and replica.state is not ReplicaState.STANDBY:
         words.append("is started once to see that it comes back")
     if replica.is_fallback:
@@ -371,6 +372,16 @@ def _note(replica: Replica) -> str:
     if replica.state is ReplicaState.REQUESTED and replica.launch:
         words.append(_answer(replica))
     return "; ".join(words)
+
+
+def _starting(replica: Replica, now: datetime) -> str:
+    """Why it isn't ready, by its own account, or how far it is."""
+    if replica.state is not ReplicaState.STARTING:
+        return ""
+    if replica.trouble:
+        return "crashes" if replica.is_crashing else in_short(replica)
+    start = None if replica.stands_by else start_of(replica)
+    return start.in_words(now) if start else ""
 
 
 def _option(replica: Replica) -> PurchaseOption:

@@ -1,0 +1,172 @@
+"""Where a service's starts spend their time, what is usual, and what would make each part shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from types import MappingProxyType
+from typing import Any
+
+from spotrelay.plane.view import starts
+from spotrelay.plane.view.snapshot import ServiceSnapshot
+from spotrelay.plane.view.starts import Part, Start, Stretch
+
+MOST = 20
+"""Starts that are shown and counted, the latest: as many as `standby: auto` goes by."""
+
+ADVICE: Mapping[Part, str] = MappingProxyType(
+    {
+        Part.REQUEST: "more pools to choose from: resources.accelerators; docs/placement.md",
+        Part.LAUNCH: "EC2's own; a standby has it too: docs/standbys.md",
+        Part.INSTANCE: "an image with all of it installed (resources.image_id), a faster disk"
+        " (resources.disk_tier), a smaller model: docs/cold-start.md; its console says more: spotrelay logs",
+        Part.REGISTRATION: "ours: two seconds between two looks, and a look",
+        Part.CHECK: "the load balancer's own check: AWS lets it come every five seconds at least",
+    }
+)
+"""What shortens each part: a setting of the service file, or a page that says more."""
+
+NOT_TOLD_APART = "not told apart: nothing on record says where one of these ended and the next began"
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What starts take for a part, or for several that nobody can tell apart."""
+
+    parts: tuple[Part, ...]
+    took_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """Half of the starts took less."""
+        return median(self.took_s)
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return starts.named(self.parts)
+
+    @property
+    def whose(self) -> str:
+        """Who can shorten it."""
+        return starts.whose(self.parts)
+
+    @property
+    def letter(self) -> str:
+        """What it is drawn with."""
+        return letter(self.parts)
+
+    @property
+    def advice(self) -> str:
+        """What would."""
+        return ADVICE[self.parts[0]] if len(self.parts) == 1 else NOT_TOLD_APART
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStarts:
+    """The latest starts of a service, the newest first, and what is usual of them."""
+
+    service: str
+    at: datetime
+    starts: tuple[Start, ...]
+    usual: tuple[Usual, ...]
+    """Of cold starts that are over; a resume is none, because it has no set-up."""
+
+    def to_json(self) -> dict[str, Any]:
+        """It as JSON: times in ISO 8601, durations in seconds."""
+        return {
+            "service": self.service,
+            "at": _text(self.at),
+            "starts": [_start_json(start) for start in self.starts],
+            "usual": [
+                {
+                    "parts": [str(part) for part in one.parts],
+                    "whose": one.whose,
+                    "starts": len(one.took_s),
+                    "median_s": round(one.median_s, 3),
+                    "longest_s": round(max(one.took_s), 3),
+                    "advice": one.advice,
+                }
+                for one in self.usual
+            ],
+        }
+
+
+def cold_starts(seen: ServiceSnapshot) -> ColdStarts:
+    """What a snapshot tells of a service's starts."""
+    found = starts.starts(seen.replicas.values())[:MOST]
+    over = [one for one in found if one.took_s is not None and not one.is_resume]
+    usual = tuple(Usual(parts, tuple(took)) for parts, took in starts.stretches_of(over).items())
+    return ColdStarts(seen.service, seen.at, tuple(found), usual)
+
+
+def bar(start: Start, now: datetime, longest_s: float, width: int) -> str:
+    """A start as a line: each stretch as long as it took, in the letter of its part.
+
+    A stretch of several parts has a question mark in place of their letters. What took any time has a block.
+    """
+    drawn = []
+    for one in start.stretches:
+        took_s = one.took_s if one.ends else max((now - one.begins).total_seconds(), 0.0)
+        blocks = round((took_s or 0.0) / longest_s * width) if longest_s else 0
+        drawn.append(letter(one.parts) * max(blocks, 1 if took_s else 0))
+    return "".join(drawn)
+
+
+def letter(parts: Sequence[Part]) -> str:
+    """What a stretch is drawn with."""
+    return LETTERS[parts[0]] if len(parts) == 1 else "?"
+
+
+LETTERS: Mapping[Part, str] = MappingProxyType(
+    {
+        Part.REQUEST: "q",
+        Part.LAUNCH: "e",
+        Part.INSTANCE: "i",
+        Part.REGISTRATION: "r",
+        Part.CHECK: "c",
+    }
+)
+
+
+def _start_json(start: Start) -> dict[str, Any]:
+    replica = start.replica
+    return {
+        "replica": replica.id,
+        "version": replica.version,
+        "state": str(replica.state),
+        "pool": str(replica.offering.pool) if replica.offering else None,
+        "purchase_option": str(replica.offering.purchase_option) if replica.offering else None,
+        "is_resume": start.is_resume,
+        "began": _text(start.began),
+        "took_s": _rounded(start.took_s),
+        "stretches": [_stretch_json(one) for one in start.stretches],
+    }
+
+
+def _stretch_json(one: Stretch) -> dict[str, Any]:
+    return {
+        "parts": [str(part) for part in one.parts],
+        "whose": one.whose,
+        "begins": _text(one.begins),
+        "ends": _text(one.ends) if one.ends else None,
+        "took_s": _rounded(one.took_s),
+    }
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds")
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def drawn_longest_s(found: Sequence[Start], now: datetime) -> float:
+    """What the longest bar stands for."""
+    took = (
+        one.took_s if one.took_s is not None else max((now - one.began).total_seconds(), 0.0) for one in found
+    )
+    return max(took, default=0.0)

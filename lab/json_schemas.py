@@ -204,8 +204,10 @@ class ExplainDocument(Document):
     cost: SpendingDocument | None
 
 
-Part = Literal["request", "launch", "instance", "registration", "check"]
-"""Of a start, in order."""
+Part = Literal[
+    "request", "launch", "boot", "files", "set-up", "models", "load", "instance", "registration", "check"
+]
+"""Of a start, in order; "instance": from boot to load, of which the instance told nothing."""
 
 
 class StretchDocument(TypedDict):

@@ -100,6 +100,7 @@ ONLY_TO_EC2: Condition = {
 
 ROUTING = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
 STARTING = ("ec2:StartInstances",)
+READING = ("ec2:GetConsoleOutput",)
 ENDING = ("ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances")
 INTERRUPTING = ("ec2:SendSpotInstanceInterruptions",)
 
@@ -196,7 +197,8 @@ def grants_for(given: Given, function: Function, place: Place) -> tuple[Grant, .
     if given.role_arn:
         why = f"give instances of {given.service} the role that it brings"
         granted.append(Grant(why, ("iam:PassRole",), (given.role_arn,), ONLY_TO_EC2))
-    granted += _with_given_profile(given, place, STARTING if function is Function.ON_SIGNAL else ENDING)
+    actions = STARTING if function is Function.ON_SIGNAL else (*ENDING, *READING)
+    granted += _with_given_profile(given, place, actions)
     if given.target_group_arn and function is Function.RECONCILE:
         tags = {f"aws:ResourceTag/{TAG_SERVICE}": given.service}
         granted.append(
@@ -585,5 +587,5 @@ def _resuming(place: Place) -> tuple[Grant, ...]:
 
 def _ending(place: Place) -> tuple[Grant, ...]:
     """All in one: they are about the same instances."""
-    why = "terminate drained replicas and orphans, stop standbys and resume them"
-    return (our_instances(place, why, *ENDING),)
+    why = "terminate drained replicas and orphans, stop standbys and resume them; read what a start told"
+    return (our_instances(place, why, *ENDING, *READING),)

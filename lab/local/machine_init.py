@@ -1,10 +1,11 @@
 """Process 1 of a local instance: what systemd is to a real one. Run by path; imports little, to start fast.
 
 `python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
-DIRECTORY/work; beside them DIRECTORY/fetch.py, if there is one, which has a unit of its own. Whenever
-run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts again
-(Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the local cloud is
-gone, and then the instance goes with it, whatever killed the cloud.
+DIRECTORY/work; before and after set-up it tells what the start has reached, as the unit does, where
+DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/fetch.py, if there is
+one, which has a unit of its own. Whenever run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts
+again (Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the local
+cloud is gone, and then the instance goes with it, whatever killed the cloud.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 _BOOT = """
 cd work
-[ ! -f ../once.sh ] || bash ../once.sh || exit
+tell() { [ ! -f ../phases ] || bash ../console.sh "$@"; }
+over="has_files is_set_up $([ -f ../fetch.json ] || echo loads)"
+if [ -f ../once.sh ]; then
+  tell sets_up $([ -f ../aws.sh ] || [ -f ../prepare.sh ] || echo has_files)
+  bash ../once.sh || exit
+  tell $over
+else
+  tell sets_up $over
+fi
 exec bash ../run.sh
 """
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from lab.local.environment import EC2_WARNING_S
 from lab.local.network import Network, Shape, SharedNetwork
 from lab.local.user_data import ServiceFiles, UserDataError
 from lab.local.user_data import parse as parse_user_data
+from spotrelay.plane.core.replica import CONSOLE_MARK, Phase
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,11 @@ COMMANDS = Path(__file__).parent / "commands"
 
 _KERNEL = "[    0.000000]"
 """How a line of the kernel's begins."""
+
+_CONSOLE = "/dev/console"
+
+_PHASES = "/run/spotrelay-phases"
+"""What a start has told: /run is empty after each boot."""
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -182,9 +190,17 @@ class Machines:
     ) -> subprocess.Popen[bytes]:
         work = directory / "work"
         work.mkdir(parents=True, exist_ok=True)
+        phases = directory / "phases"
         for name, content in {**files.others, "run.sh": files.run}.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_text(content, encoding="utf-8")
+            # Its console isn't this machine's.
+            own = content.replace(_CONSOLE, shlex.quote(str(self.log_path(instance_id).absolute())))
+            own = own.replace(_PHASES, shlex.quote(str(phases.absolute())))
+            (directory / name).write_text(own, encoding="utf-8")
+            if _PHASES in content:
+                # /proc/uptime is this machine's: the kernel's part is played here.
+                told = f"{CONSOLE_MARK} {Phase.BOOTED}={time.time():.3f}\n"
+                phases.write_text(told, encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log_path(instance_id).open("ab") as log:
             return self._network.start(

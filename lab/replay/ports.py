@@ -163,6 +163,10 @@ class ReplayFleet:
         known = [machine for i in instance_ids if (machine := self._cloud.machine(i)) and machine.is_spot]
         return {m.id: moment(m.warned_at) if m.is_warned else None for m in known}
 
+    def console(self, instance_id: str) -> str:  # noqa: ARG002 - no machine says anything
+        """Nobody looks where a replay's starts spend their time: they last as long as is asked for."""
+        return ""
+
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         self._time.spend(CALL_S)
         refused = {}

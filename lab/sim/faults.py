@@ -21,6 +21,7 @@ class Call(StrEnum):
     KEEP_DOCUMENT = "store.keep_document"
     NOTE_CLAIM = "store.note_claim"
     NOTE_HELD = "store.note_held"
+    NOTE_STARTS = "store.note_starts"
     NOTE_REMOVAL = "store.note_removal"
     NOTE_REQUEST = "store.note_request"
     HISTORY = "store.history"
@@ -36,6 +37,7 @@ class Call(StrEnum):
     OBSERVE = "fleet.observe"
     LOOK_UP = "fleet.look_up"
     WARNED = "fleet.warned"
+    CONSOLE = "fleet.console"
     TERMINATE = "fleet.terminate"
     START = "fleet.start"
     STOP = "fleet.stop"
@@ -140,8 +142,11 @@ Pair = tuple[Call, Fault]
 SELDOM: dict[Call, tuple[Fault, ...]] = {
     Call.LOOK_UP: _READ,
     Call.NOTE_CLAIM: _WRITE,
+    Call.CONSOLE: _READ,
+    Call.NOTE_STARTS: _WRITE,
 }
-"""The same of calls that follow from a failure or from a second control plane: no run is about one."""
+"""The same of calls that follow from a failure or from a second control plane, or that nothing depends on: no
+run is about one."""
 
 PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items() for fault in faults)
 """All pairs that a campaign must try."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
+from zlib import crc32
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
@@ -15,6 +16,7 @@ from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Killed, Scheduler
+from lab.world.instances import NEVER
 from spotrelay.plane.core.answers import Answers
 from spotrelay.plane.core.held import Override
 from spotrelay.plane.core.instances import Instance, Refusal, TargetState
@@ -30,6 +32,7 @@ from spotrelay.plane.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
+from spotrelay.plane.core.replica import CONSOLE_MARK
 from spotrelay.plane.core.scaling import Ongoing, OngoingTarget
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.events.ticks import Tick, TickKind
@@ -126,6 +129,9 @@ class SimFleet:
             Call.WARNED, None, said_as_of, stale=lambda: said_as_of(self.random.uniform(0, LAG_S))
         )
 
+    def console(self, instance_id: str) -> str:
+        return self.gate(Call.CONSOLE, instance_id, lambda: _said(self.cloud.instances[instance_id]))
+
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         invocation = self.gate.invocation
         self.checker.standby_checker.before_terminate(instance_ids)
@@ -168,6 +174,18 @@ class SimFleet:
             return {id_: words for id_, words in answers.items() if words}
 
         return self.gate.of_several(Call.STOP, ids, halt, Throttled("EC2: too many requests"))
+
+
+def _said(instance: SimInstance) -> str:
+    """What its console shows: of an earlier version nothing, else what its start reached, or nonsense."""
+    booted = f"{at(instance.launched_at).timestamp():.3f}"
+    ready = f"{at(instance.ready_at).timestamp():.3f}" if instance.ready_at < NEVER else ""
+    told = (
+        "",
+        f"{CONSOLE_MARK} booted={booted} loads={ready}\n",
+        f"{CONSOLE_MARK} booted=9999999999.999 sings={booted} answered={ready} loads={booted}\n",
+    )
+    return told[crc32(instance.id.encode()) % len(told)]
 
 
 @dataclass(slots=True)

@@ -18,7 +18,16 @@ from spotrelay.plane.core.incidents import Incidents
 from spotrelay.plane.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.plane.core.ports import Conflict, PortError, Throttled
 from spotrelay.plane.core.replica import Replica
-from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
+from spotrelay.plane.core.rows import (
+    Changes,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Starts,
+    Told,
+)
 from spotrelay.plane.core.scaling import OngoingTotal
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.memory import MemoryStore
@@ -96,6 +105,9 @@ class SimStore:
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
         """Never asked for: no run's load is counted by the replicas."""
         self.memory.note_ongoing(service, total)
+
+    def note_starts(self, service: str, starts: Starts) -> None:
+        self.gate(Call.NOTE_STARTS, starts, lambda: self.memory.note_starts(service, starts))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         self.gate(Call.NOTE_REMOVAL, removal, lambda: self.memory.note_removal(service, removal))

@@ -27,6 +27,7 @@ from spotrelay.plane.core.rows import (
     Rows,
     ScaleRequest,
     Source,
+    Starts,
     Told,
 )
 from spotrelay.plane.core.scaling import Load, Needed, Ongoing, OngoingTarget, OngoingTotal
@@ -74,6 +75,7 @@ class MemoryService:
     held: Held = field(default_factory=Held)
     incidents: Incidents = field(default_factory=Incidents)
     ongoing: OngoingTotal | None = None
+    starts: Starts = field(default_factory=dict)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -101,6 +103,7 @@ class MemoryStore:
         self._of(service).held = Held()
         self._of(service).incidents = Incidents()
         self._of(service).ongoing = None
+        self._of(service).starts = {}
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         found = {i: self._located[i] for i in instance_ids if i in self._located}
@@ -143,6 +146,7 @@ class MemoryStore:
             held=kept.held,
             incidents=kept.incidents,
             ongoing=kept.ongoing,
+            starts=kept.starts,
         )
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -162,6 +166,9 @@ class MemoryStore:
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
         self._of(service).ongoing = total
+
+    def note_starts(self, service: str, starts: Starts) -> None:
+        self._of(service).starts = starts
 
     def note_removal(self, service: str, removal: Removal) -> None:
         self._of(service).removal = removal
@@ -315,6 +322,8 @@ class MemoryFleet:
         """The instances that AWS refuses to terminate, and its words."""
         self.kept_running: dict[str, str] = {}
         """The instances that AWS refuses to stop, and its words."""
+        self.consoles: dict[str, str] = {}
+        """What instances' consoles show."""
         self.launches: list[LaunchRequest] = []
         self._clock = clock
         self._answers: dict[str, LaunchResult] = {}
@@ -354,6 +363,9 @@ class MemoryFleet:
         spared = {i.id for i in alive if i.offering.purchase_option.has_spot_requests}
         said = (i for i in instance_ids if i in self.interrupted or i in spared)
         return {i: self.interrupted.get(i) for i in said}
+
+    def console(self, instance_id: str) -> str:
+        return self.consoles.get(instance_id, "")
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """An instance takes the room that its offering has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.clients import TELL_S, Clients
 from spotrelay.plane.aws.fleet import BEING_TAKEN_BACK, Ec2Fleet
 from spotrelay.plane.core.instances import Instance, Refusal, RefusalKind
 from spotrelay.plane.core.pools import PurchaseOption, option_named
@@ -722,6 +723,48 @@ def test_a_warning_of_an_unknown_time_counts_from_now(ec2: Stubber, fleet: Ec2Fl
     request = {"InstanceId": "i-1", "Status": {"Code": "marked-for-stop"}}
     ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": [request]})
     assert fleet.warned(["i-1"]) == {"i-1": NOW}
+
+
+@pytest.fixture
+def telling(clients: Clients) -> Iterator[Stubber]:
+    """Answers for what is only told on."""
+    with Stubber(clients.ec2_telling) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def test_the_latest_of_a_console_is_asked_for(telling: Stubber, fleet: Ec2Fleet) -> None:
+    """What EC2 kept when the instance came to run says nothing of its start; empty is an answer."""
+    said = b64encode(b"it boots").decode()  # as EC2 answers
+    asked = {"InstanceId": "i-1", "Latest": True}
+    telling.add_response("get_console_output", {"InstanceId": "i-1", "Output": said}, asked)
+    telling.add_response("get_console_output", {"InstanceId": "i-1"}, asked)
+    assert [fleet.console("i-1"), fleet.console("i-1")] == ["it boots", ""]
+
+
+def test_types_before_nitro_have_no_console_that_says_anything(telling: Stubber, fleet: Ec2Fleet) -> None:
+    """EC2 refuses their latest output, and will: that is nothing that a person could mend."""
+    telling.add_client_error("get_console_output", "UnsupportedOperation", "no latest output")
+    assert fleet.console("i-1") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [("UnauthorizedOperation", 403, Denied), ("RequestLimitExceeded", 503, Throttled)],
+)
+def test_a_console_that_is_not_shown(
+    telling: Stubber, fleet: Ec2Fleet, code: str, status: int, error: type[Exception]
+) -> None:
+    """It is asked once: whoever asks goes on without."""
+    telling.add_client_error("get_console_output", code, "no", status)
+    with pytest.raises(error):
+        fleet.console("i-1")
+
+
+def test_no_console_is_asked_for_in_the_last_seconds(clients: Clients, fleet: Ec2Fleet) -> None:
+    """Lambda would end the invocation in the midst of it, and have the tick come again."""
+    with clients.in_use(TELL_S - 0.5), pytest.raises(Throttled, match="not enough time"):
+        fleet.console("i-1")
 
 
 def test_memory_warns_with_the_time() -> None:

@@ -394,6 +394,20 @@ def test_requests_in_progress_come_back_as_written(store: Store) -> None:
     assert store.load("demo").ongoing is None
 
 
+def test_what_instances_told_of_starts_comes_back_as_written(store: Store) -> None:
+    """As requests in progress do: the last word counts, and goes with the service."""
+    assert store.load("demo").starts == {}
+    for starts in (
+        {1: {Phase.BOOTED: NOW, Phase.LOADS: NOW + seconds(1 / 7)}, 7: {}},
+        {2: {Phase.LOADS: NOW}},
+    ):
+        store.note_starts("demo", starts)
+        assert store.load("demo").starts == starts
+    assert store.read("demo", {2}).starts == {}
+    store.forget("demo")
+    assert store.load("demo").starts == {}
+
+
 def test_an_ended_row_changes_no_more(store: Store) -> None:
     """An update of a row that ended meanwhile is a conflict and doesn't bring it back."""
     (seen,) = create(store, 1)

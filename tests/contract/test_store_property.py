@@ -19,7 +19,7 @@ from spotrelay.plane.core.incidents import AlarmState, Incidents
 from spotrelay.plane.core.names import Alarm
 from spotrelay.plane.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.plane.core.ports import Conflict, Store
-from spotrelay.plane.core.replica import TRANSITIONS, Replica, ReplicaState
+from spotrelay.plane.core.replica import TOLD_BY_INSTANCES, TRANSITIONS, Replica, ReplicaState
 from spotrelay.plane.core.requirements import Amount, Requirements
 from spotrelay.plane.core.rows import (
     Backoff,
@@ -29,6 +29,7 @@ from spotrelay.plane.core.rows import (
     Removal,
     ScaleRequest,
     Source,
+    Starts,
 )
 from spotrelay.plane.core.scaling import OngoingTotal
 from spotrelay.plane.core.timing import seconds
@@ -167,6 +168,17 @@ class Stores(RuleBasedStateMachine):
     def note_ongoing(self, total: OngoingTotal) -> None:
         """The requests that replicas had when last asked."""
         self._both(lambda store: store.note_ongoing(SERVICE, total))
+
+    @rule(
+        starts=st.dictionaries(
+            st.integers(1, 4),
+            st.dictionaries(st.sampled_from(TOLD_BY_INSTANCES), MOMENTS, max_size=2),
+            max_size=2,
+        )
+    )
+    def note_starts(self, starts: Starts) -> None:
+        """What instances told of their starts."""
+        self._both(lambda store: store.note_starts(SERVICE, starts))
 
     @rule(request=st.none() | st.builds(ScaleRequest, st.integers(0, 3), MOMENTS))
     def note_request(self, request: ScaleRequest | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -30,7 +31,7 @@ from spotrelay.plane.core.held import Answer, Held, HeldBack
 from spotrelay.plane.core.names import TABLE_TTL
 from spotrelay.plane.core.pools import Cause, Cooldown, Scope, Survey
 from spotrelay.plane.core.ports import Conflict, Denied, Throttled, Unavailable
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.requirements import Requirements
 from spotrelay.plane.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
 from spotrelay.plane.core.scaling import OngoingTotal
@@ -492,6 +493,16 @@ def test_requests_in_progress_of_a_later_version_are_unknown(table: Table) -> No
     store.note_ongoing("demo", OngoingTotal(NOW, 3.0, 0))
     table.write(Update(items.ongoing_key("demo"), {"schema": items.SCHEMA + 1}))
     assert store.load("demo").ongoing is None
+
+
+def test_starts_of_a_later_version_are_unknown(table: Table) -> None:
+    """And so is a phase that only a later version knows: nothing is held up for want of them."""
+    store = DynamoStore(table)
+    later = json.dumps({"1": {"booted": NOW.isoformat(), "dreams": NOW.isoformat()}})
+    table.write(Update(items.starts_key("demo"), {"schema": items.SCHEMA, "starts": later}))
+    assert store.load("demo").starts == {1: {Phase.BOOTED: NOW}}
+    table.write(Update(items.starts_key("demo"), {"schema": items.SCHEMA + 1}))
+    assert store.load("demo").starts == {}
 
 
 def test_a_document_and_a_removal_leave_each_other_alone(table: Table) -> None:

@@ -13,6 +13,7 @@ from spotrelay.file.service import load, user_data
 from spotrelay.operator.aws.console import console_output
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.core.ports import Denied
+from spotrelay.plane.core.replica import CONSOLE_MARK, TOLD_BY_INSTANCES, Phase
 from tests.local.conftest import USER_DATA, Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -71,6 +72,38 @@ def test_a_unit_writes_to_its_journal_alone(ground: Ground, monkeypatch: pytest.
     assert console_output(clients(ground.aws, monkeypatch), id_).splitlines() == [
         f"[    0.000000] {id_} boots"
     ]
+
+
+PHASES = """\
+name: phases
+resources: {accelerators: A10G, ports: 8081}
+service: {replicas: 1}
+setup: sleep 0.2
+run: exec python -m http.server --bind "$HOST" "$PORT"
+"""
+
+
+def told(output: str) -> dict[str, float]:
+    """What the last line of a start says."""
+    lines = [line for line in output.splitlines() if line.startswith(CONSOLE_MARK)]
+    return {name: float(at) for name, at in (word.split("=") for word in lines[-1].split()[1:])}
+
+
+def test_what_a_start_has_reached_is_on_the_console(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each phase with its time, in order; the console that EC2 kept when it came to run has none of it."""
+    path = tmp_path / "phases.yaml"
+    path.write_text(PHASES, encoding="utf-8")
+    id_ = launched(ground, user_data(load(path), "us-east-1"))
+    ask = clients(ground.aws, monkeypatch)
+    eventually(lambda: Phase.LOADS in console_output(ask, id_), "it tells")
+    phases = told(console_output(ask, id_))
+    assert list(phases) == [*TOLD_BY_INSTANCES]
+    assert list(phases.values()) == sorted(phases.values())
+    assert phases["is_set_up"] - phases["has_files"] > 0.15, "that is the set-up"
+    kept = ground.aws.ec2.get_console_output(InstanceId=id_)["Output"]
+    assert CONSOLE_MARK not in kept
 
 
 def test_types_without_latest_output(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

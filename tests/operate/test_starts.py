@@ -54,6 +54,55 @@ def test_what_is_not_reported_is_unknown() -> None:
     assert parts_of(old) == {"request": 2, "launch": 13, "instance + registration + check": 221}
 
 
+def told(**at_s: float) -> Replica:
+    """One whose instance told when it reached what."""
+    phases = {Phase(name): START + seconds(at) for name, at in at_s.items()}
+    return replace(started(), phases={**started().phases, **phases})
+
+
+def test_what_its_instance_told_is_told_apart() -> None:
+    """From boot to load; the kernel begins a moment before EC2 calls the instance running."""
+    one = told(booted=12, sets_up=30, has_files=70, is_set_up=100, loads=125)
+    assert parts_of(one) == {
+        "request": 2,
+        "launch": 10,
+        "boot": 18,
+        "files": 40,
+        "set-up": 30,
+        "models": 25,
+        "load": 100,
+        "registration": 1,
+        "check": 10,
+    }
+    start = start_of(one)
+    assert start is not None
+    assert start.took_s == sum(filter(None, parts_of(one).values()))
+
+
+def test_what_took_no_time_was_not_there() -> None:
+    """A service without files and models has no such parts; nothing is shown for them."""
+    one = told(booted=12, sets_up=30, has_files=30, is_set_up=100, loads=100)
+    assert list(parts_of(one)) == ["request", "launch", "boot", "set-up", "load", "registration", "check"]
+
+
+def test_what_its_instance_left_out_is_unknown() -> None:
+    """A line that was cut, or a time that was none of this start: that part and the next are one stretch."""
+    one = told(sets_up=30, is_set_up=100, loads=125)
+    took = parts_of(one)
+    assert (took["launch"], took["boot"], took["files + set-up"]) == (13, 15, 70)
+    found = cold_starts(seen(one))
+    (unknown,) = (one for one in found.usual if one.name == "files + set-up")
+    assert (unknown.letter, unknown.advice) == ("?", NOT_TOLD_APART)
+
+
+def test_times_out_of_order_add_up_all_the_same() -> None:
+    """An instance's clock may have jumped: no part is less than nothing, and together they are the whole."""
+    one = told(booted=12, sets_up=90, has_files=70, is_set_up=100, loads=125)
+    took = [at for at in parts_of(one).values() if at is not None]
+    assert min(took) >= 0
+    assert sum(took) == 236
+
+
 def test_without_a_probe_nobody_knows_when_it_answered() -> None:
     """The load balancer alone asks it: the registration is with what comes before."""
     one = started()

@@ -129,7 +129,7 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
     assert unit[unit.index("[Install]") + 1] == "WantedBy=multi-user.target"
     # cloud-init runs these with an instance's first boot only: `enable` is what holds for the others.
     assert config(text)["runcmd"][-1] == ENABLED
-    (before,) = (line.partition("=")[2] for line in unit if line.startswith("ExecStartPre="))
+    (before,) = (line.partition("=")[2] for line in unit if line.startswith("ExecStartPre=/"))
     for name in ("setup.sh", "once.sh", "service.env"):
         (tmp_path / name).write_text(written[name], encoding="utf-8")
 
@@ -150,10 +150,11 @@ def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
 def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) -> None:
     """systemd's journal has it, and EC2 shows the console: the last 16 KiB are copied there, again and again.
 
-    Nothing of the service waits for it: it is another unit, which reads the journal.
+    Nothing of the service waits for it: it is another unit, which reads the journal. After what it copies
+    stands what the start has reached, so that is never further from the end than what is copied once.
     """
     written = files(user_data(service(GOOD), TOKEN))
-    assert "console" not in written["spotrelay.service"]
+    assert "StandardOutput" not in written["spotrelay.service"]
     unit = written["spotrelay-console.service"].splitlines()
     assert {"ExecStart=/bin/bash /opt/spotrelay/console.sh", "Restart=always"} <= set(unit)
     assert unit[unit.index("[Install]") + 1] == "WantedBy=multi-user.target"
@@ -167,15 +168,16 @@ def test_what_a_replica_says_is_on_the_console(service: Loader, tmp_path: Path) 
         (commands / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (commands / name).chmod(0o755)
     (tmp_path / "asked").touch()
-    script = written["console.sh"].replace(">/dev/console", ">>console")
+    (tmp_path / "phases").write_text("PHASES", encoding="utf-8")
+    script = written["console.sh"].replace("/dev/console", "console").replace("/run/spotrelay-", "")
     path = f"{commands}:{os.environ['PATH']}"
     subprocess.run(["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=False)
     copied = (tmp_path / "console").read_bytes()
-    assert len(copied) == 2 * 16384
-    assert copied.replace(b"x", b"").split() == [b"1", b"2"]
+    assert len(copied) == 2 * (16384 + len("PHASES"))
+    assert copied.replace(b"x", b"").split() == [b"1", b"PHASES2", b"PHASES"]
     asked = [line.split("|")[:-1] for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()]
     assert asked == [
-        ["--all", "--unit", "spotrelay", "--output", "short-iso", "--since", since, "--until", until]
+        ["-qau", "spotrelay", "-o", "short-iso", "--since", since, "--until", until]
         for since, until in (("1 UTC", "2 UTC"), ("2 UTC", "3 UTC"))
     ]
 
@@ -184,7 +186,7 @@ def test_without_setup_nothing_is_set_up(service: Loader) -> None:
     """`setup` is optional: no script, no ExecStartPre."""
     written = files(user_data(service(GOOD), TOKEN))
     assert "setup.sh" not in written
-    assert "ExecStartPre" not in written["spotrelay.service"]
+    assert "once.sh" not in written["spotrelay.service"]
 
 
 def test_a_cdk_token_for_the_region_survives_in_one_piece(service: Loader) -> None:

@@ -1195,12 +1195,12 @@ def standbys_are_never_counted(self: Gatherer, outcome: Any, deployed: Any, spec
 
 
 @mistake(Probing, "probe", Rule.STANDBY_OUT_OF_ROTATION, since=16)
-def standbys_are_registered(self: Probing, spec: ServiceSpec, seen: Any, *args: Any) -> None:
+def standbys_are_registered(self: Probing, spec: ServiceSpec, seen: Any, *args: Any) -> Any:
     """A standby that is prepared comes into rotation."""
     rising = (r for r in seen.rows.replicas.values() if r.stands_by and r.state is ReplicaState.STARTING)
     if ids := [r.instance_id for r in rising if r.instance_id]:
         self._ports.router.register(spec, ids)
-    _probe(self, spec, seen, *args)
+    return _probe(self, spec, seen, *args)
 
 
 @mistake(rollout, "admitted", Rule.CHANGED_AT_ONCE, since=89)

@@ -241,6 +241,8 @@ def test_what_ends_instances_is_limited_to_the_services(behind_group: Template) 
     }
     assert as_list(adopted["Action"]) == ["ec2:TerminateInstances"]
     assert not allowed(behind_group, Function.ON_SIGNAL, "ec2:TerminateInstances")
+    (reading,) = allowed(behind_group, Function.RECONCILE, "ec2:GetConsoleOutput")
+    assert reading["Condition"] == with_profile["Condition"]
     (starting,) = allowed(behind_group, Function.ON_SIGNAL, "ec2:StartInstances")
     assert starting["Condition"] == with_profile["Condition"]
 

@@ -101,7 +101,7 @@ def test_only_descriptions_reach_everything(control_plane: Template, name: Funct
 
 def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> None:
     """The signal's path, which an event of any instance of the account triggers, ends and stops nothing."""
-    for action in ("ec2:TerminateInstances", "ec2:StopInstances", *OF_INSTANCES):
+    for action in ("ec2:TerminateInstances", "ec2:StopInstances", "ec2:GetConsoleOutput", *OF_INSTANCES):
         assert _allowed(control_plane, Function.RECONCILE, action)
         assert not _allowed(control_plane, Function.ON_SIGNAL, action)
         assert not _allowed(control_plane, Function.SURVEY, action)
@@ -135,13 +135,14 @@ def test_foreign_target_groups_are_out_of_reach(control_plane: Template, action:
         (Function.RECONCILE, "TerminateInstances"),
         (Function.RECONCILE, "StopInstances"),
         (Function.RECONCILE, "StartInstances"),
+        (Function.RECONCILE, "GetConsoleOutput"),
         (Function.ON_SIGNAL, "StartInstances"),
     ],
 )
 def test_foreign_instances_are_out_of_reach(
     control_plane: Template, service_stack: Template, name: Function, action: str
 ) -> None:
-    """What is ended, stopped or started has our tag, EC2's own of a template, and a profile of our path."""
+    """What is ended, stopped, started or read has our tag, EC2's own of a template, a profile of our path."""
     (statement,) = _allowed(control_plane, name, f"ec2:{action}")
     condition = statement["Condition"]
     assert condition["Null"] == ONLY_OURS["Null"]

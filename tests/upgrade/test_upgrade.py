@@ -19,6 +19,7 @@ from spotrelay.plane.core.ports import NewerRows
 from spotrelay.plane.core.replica import ReplicaState
 from spotrelay.plane.core.rows import Changes
 from spotrelay.plane.core.spec import SCHEMA, ServiceSpec
+from spotrelay.plane.view.starts import start_of
 from tests.contract.conftest import TABLE, make_table
 from tests.unit.worlds import active, recorded, serving, warn
 from tests.upgrade import written
@@ -75,6 +76,16 @@ def test_a_version_reads_what_it_writes(aws: Clients) -> None:
     assert now.keys() == then.keys()
     for key, item in then.items():
         assert item.keys() <= now[key].keys(), key
+
+
+@VERSIONS
+def test_a_start_of_an_earlier_version_is_not_told_apart(recording: Path, aws: Clients) -> None:
+    """Its instances tell nothing: from boot to load it is one part, with whatever else isn't on record."""
+    replica = restored(recording, aws).load(written.SERVICE).replicas[written.READY.id]
+    assert replica.phases == {}
+    start = start_of(replica)
+    assert start is not None
+    assert [stretch.name for stretch in start.stretches][-1] == "instance + registration + check"
 
 
 @pytest.mark.parametrize("sort", STRICTLY_READ)

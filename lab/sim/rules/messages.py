@@ -47,7 +47,9 @@ OPTIONAL_CALLS = frozenset(
         Call.OBSERVE_LOAD,
         Call.SET_ASIDE,
         Call.ENDED,
+        Call.CONSOLE,
         Call.NOTE_HELD,
+        Call.NOTE_STARTS,
         Call.NOTE_TOLD,
         Call.PUBLISH,
     }

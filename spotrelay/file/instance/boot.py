@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from spotrelay.file.instance import models, tools, unit
+from spotrelay.file.instance import models, phases, tools, unit
 from spotrelay.file.instance.bundle import Archive
 from spotrelay.file.instance.prepare import CONTAINER, aws_script, mount_script, prepare_script
 from spotrelay.file.model import Service
@@ -203,6 +203,10 @@ def bare(script: str) -> str:
     return _COMMENT.sub("", script)
 
 
+FETCHERS = frozenset({"aws.sh", "prepare.sh"})
+"""Scripts that fetch what set-up needs."""
+
+
 def has_sky_shell(service: Service) -> bool:
     """Whether the scripts run as SkyServe runs them: a login shell in ~/sky_workdir, with SKYPILOT_*.
 
@@ -232,7 +236,7 @@ def scripts(service: Service, region: str, archive: Archive, environment: tuple[
     }
     found = {name: bare(text) for name, text in before.items() if text is not None}
     others = frozenset(found)
-    if service.setup is not None or {"aws.sh", "prepare.sh"} & others:
+    if service.setup is not None or FETCHERS & others:
         found["setup.sh"] = _script("setup", service, region, others)
     found["run.sh"] = _script("run", service, region, others)
     if service.container is not None:
@@ -263,10 +267,12 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
         text += _PREPARE
     if "mount.sh" in others:
         text += 'bash "$SPOTRELAY_DIR/mount.sh" || exit 1\n'
+    if name == "setup" and FETCHERS & others:
+        text += phases.HAS_FILES
     if name == "run" and service.has_nvidia:
         text += _GPU + (_DEVICES if service.container is not None else "")
     if name == "run" and service.models:
-        text += models.WAIT
+        text += models.WAIT + phases.LOADS
     if "host.sh" in others:
         text += '. "$SPOTRELAY_DIR/host.sh"\n'
     return bare(text)

@@ -6,15 +6,20 @@ service wait for a serial line. So the journal is read from its files, and what 
 
 from __future__ import annotations
 
-SCRIPT = """\
+from spotrelay.file.instance.phases import LINE, TELL
+
+SCRIPT = f"""\
 #!/bin/bash
+{TELL}
 # What the replica says, for `spotrelay logs`: each time the last 16 KiB, for a console is slow. An engine
-# that fails writes two tracebacks, of which the first one tells why.
+# that fails writes two tracebacks, of which the first one tells why. After it once more what the start has
+# reached: so that is within the last 64 KiB, which are all that EC2 keeps.
 from=$(date -u '+%F %T UTC')
 while sleep 20; do
   to=$(date -u '+%F %T UTC')
-  journalctl --all --unit spotrelay --output short-iso --since "$from" --until "$to" |
-    tail -c 16384 >/dev/console
+  said=$(journalctl -qau spotrelay -o short-iso --since "$from" --until "$to" |
+    tail -c 16384 | tee -a /dev/console | wc -c)
+  [ "$said" = 0 ] || cat {LINE} >>/dev/console 2>/dev/null
   from=$to
 done
 """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from spotrelay.file.instance import crash
+from collections.abc import Collection
+
+from spotrelay.file.instance import crash, phases
 from spotrelay.file.instance.prepare import CONTAINER
 from spotrelay.file.model import Service
+from spotrelay.plane.core.replica import Phase
 
 HOME = "/opt/spotrelay"
 PATH = "/etc/systemd/system/spotrelay.service"
@@ -28,7 +31,7 @@ StartLimitIntervalSec=0
 User=root
 WorkingDirectory={home}
 EnvironmentFile={home}/service.env
-{setup}ExecStart=/bin/bash {home}/run.sh
+{tells_begin}{setup}{tells_end}ExecStart=/bin/bash {home}/run.sh
 ExecStop=/bin/bash {home}/stop.sh
 # Also after a start that failed.
 ExecStopPost=/bin/bash {home}/crash.sh
@@ -47,6 +50,9 @@ TasksMax=infinity
 [Install]
 WantedBy=multi-user.target
 """
+
+_TELLS = "ExecStartPre=-/bin/bash {home}/{script} {phases}\n"
+"""Whatever becomes of that, the service starts."""
 
 _SETUP = "ExecStartPre=/bin/bash {home}/once.sh\n"
 
@@ -104,8 +110,20 @@ def scripts(service: Service, *, has_setup: bool) -> dict[str, str]:
     return found | {"stop.sh": on_the_host, "task/stop.sh": STOP}
 
 
-def render(service: Service, *, has_setup: bool) -> str:
-    """The unit of a service's instances."""
+def render(service: Service, *, has_setup: bool, has_files: bool) -> str:
+    """The unit of a service's instances; `has_files`: whether set-up fetches anything."""
+    begins, over = phases.of_unit(has_setup=has_setup, has_files=has_files, has_models=bool(service.models))
     after = "network-online.target" if service.container is None else "network-online.target docker.service"
-    setup = _SETUP.format(home=HOME) if has_setup else ""
-    return _UNIT.format(name=service.name, home=HOME, setup=setup, after=after, stop_s=STOP_S)
+    return _UNIT.format(
+        name=service.name,
+        home=HOME,
+        tells_begin=_tells(begins),
+        setup=_SETUP.format(home=HOME) if has_setup else "",
+        tells_end=_tells(over) if over else "",
+        after=after,
+        stop_s=STOP_S,
+    )
+
+
+def _tells(reached: Collection[Phase]) -> str:
+    return _TELLS.format(home=HOME, script=phases.SCRIPT, phases=" ".join(reached))

@@ -82,7 +82,7 @@ def _config(service: Service, region: str, archive: Archive) -> dict[str, list[A
         "write_files": [
             _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),
             *(_file(f"{HOME}/{name}", "0755", content) for name, content in scripts.items()),
-            _file(unit.PATH, "0644", boot.bare(unit.render(service, has_setup="setup.sh" in scripts))),
+            _file(unit.PATH, "0644", boot.bare(_unit(service, scripts.keys()))),
             # For upgrades that a set-up makes.
             _file(NEEDRESTART, "0644", "$nrconf{override_rc}{qr(^spotrelay)} = 0;\n"),
             _file(f"{HOME}/console.sh", "0755", boot.bare(console.SCRIPT)),
@@ -114,6 +114,11 @@ def _config(service: Service, region: str, archive: Archive) -> dict[str, list[A
         ]
         config["runcmd"].append(["systemctl", "enable", "--now", "--no-block", "spotrelay-gpu.service"])
     return config
+
+
+def _unit(service: Service, scripts: Collection[str]) -> str:
+    has_files = not boot.FETCHERS.isdisjoint(scripts)
+    return unit.render(service, has_setup="setup.sh" in scripts, has_files=has_files)
 
 
 def environment(service: Service) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import translated
 from spotrelay.plane.core.ports import Denied
+from spotrelay.plane.core.replica import CONSOLE_MARK
 
 
 def console_output(clients: Clients, instance_id: str) -> str:
@@ -19,7 +20,19 @@ def console_output(clients: Clients, instance_id: str) -> str:
         # Types older than Nitro's have no latest output, nor may an instance that has ended. A permission
         # that is missing is missing again.
         found = ""
-    return found or _asked(clients, instance_id, latest=False)
+    return _once(found or _asked(clients, instance_id, latest=False))
+
+
+def _once(output: str) -> str:
+    """Without what the instance repeats of its start: see `file.instance.console`."""
+    told = set[str]()
+    lines = []
+    for line in output.splitlines(keepends=True):
+        words = line.strip()
+        if not (words.startswith(CONSOLE_MARK) and words in told):
+            lines.append(line)
+        told.add(words)
+    return "".join(lines)
 
 
 def _asked(clients: Clients, instance_id: str, *, latest: bool) -> str:

@@ -20,9 +20,14 @@ ADVICE: Mapping[Part, str] = MappingProxyType(
     {
         Part.REQUEST: "more pools to choose from: resources.accelerators; docs/placement.md",
         Part.LAUNCH: "EC2's own; a standby has it too: docs/standbys.md",
+        Part.BOOT: "an image that starts less, a faster disk (resources.disk_tier)",
+        Part.FILES: "fewer and smaller files, an image that has tools and container (resources.image_id)",
+        Part.SET_UP: "an image with all of it installed (resources.image_id): docs/cold-start.md",
+        Part.MODELS: "a smaller or quantized model, an instance with a faster network: docs/cold-start.md",
+        Part.LOAD: "a smaller model, a faster disk (resources.disk_tier), another loader: docs/loaders.md",
         Part.INSTANCE: "an image with all of it installed (resources.image_id), a faster disk"
         " (resources.disk_tier), a smaller model: docs/cold-start.md; its console says more: spotrelay logs",
-        Part.REGISTRATION: "ours: two seconds between two looks, and a look",
+        Part.REGISTRATION: "ours: a read and a call; where all change at once, the others' answers, too",
         Part.CHECK: "the load balancer's own check: AWS lets it come every five seconds at least",
     }
 )
@@ -124,6 +129,11 @@ LETTERS: Mapping[Part, str] = MappingProxyType(
     {
         Part.REQUEST: "q",
         Part.LAUNCH: "e",
+        Part.BOOT: "b",
+        Part.FILES: "f",
+        Part.SET_UP: "s",
+        Part.MODELS: "m",
+        Part.LOAD: "l",
         Part.INSTANCE: "i",
         Part.REGISTRATION: "r",
         Part.CHECK: "c",

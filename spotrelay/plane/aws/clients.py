@@ -94,6 +94,9 @@ TELLING = Config(
     read_timeout=5,
 )
 
+TELL_S = 7.0
+"""The longest that it takes to tell something, or to have something told: its time-outs."""
+
 PROBE_S = 32.0
 """The longest that it takes to ask a prober: its time-outs."""
 
@@ -196,6 +199,11 @@ class Clients:
     def ec2_surveying(self) -> EC2Client:
         """For what EC2 offers."""
         return self._session.client("ec2", config=SURVEYING)
+
+    @cached_property
+    def ec2_telling(self) -> EC2Client:
+        """For what is only told on."""
+        return self._session.client("ec2", config=TELLING)
 
     @cached_property
     def elbv2(self) -> ElasticLoadBalancingv2Client:

@@ -26,6 +26,9 @@ INSTANCE_NOT_FOUND = "InvalidInstanceID.NotFound"
 INCORRECT_STATE = "IncorrectInstanceState"
 """The instance can't be started or stopped now: it still stops, is pending, or is being terminated."""
 
+UNSUPPORTED_OPERATION = "UnsupportedOperation"
+"""EC2 doesn't do that with such an instance, or such a request."""
+
 TARGET_INVALID = "InvalidTarget"
 """ELBv2 can't take the target: it isn't running, or not in the target group's VPC."""
 
@@ -112,7 +115,7 @@ _REFUSALS = {
     "CustomerKeyHasBeenRevoked": RefusalKind.REQUEST,
     "EncryptedVolumesNotSupported": RefusalKind.REQUEST,
     "TagPolicyViolation": RefusalKind.REQUEST,
-    "UnsupportedOperation": RefusalKind.REQUEST,
+    UNSUPPORTED_OPERATION: RefusalKind.REQUEST,
     "VolumeTypeNotAvailableInZone": RefusalKind.REQUEST,
 }
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.plane.aws.clients import LAUNCH_S, START_S, Clients
+from spotrelay.plane.aws.clients import LAUNCH_S, START_S, TELL_S, Clients
 from spotrelay.plane.aws.errors import (
     INCORRECT_STATE,
     INSTANCE_NOT_FOUND,
+    UNSUPPORTED_OPERATION,
     refusal_kind,
     translated,
     was_repeated,
@@ -170,6 +171,23 @@ class Ec2Fleet:
             elif instance_id in instance_ids and code == FULFILLED and request.get("State") == "active":
                 said.setdefault(instance_id, None)
         return said
+
+    def console(self, instance_id: str) -> str:
+        """The latest output, which types before Nitro don't have: of those nothing is known.
+
+        Raises:
+            Throttled: also if the invocation may end before the answer. Nothing was asked.
+        """
+        if not self._clients.has_time(TELL_S):
+            raise Throttled("not enough time is left in this invocation")
+        try:
+            with translated():
+                answer = self._clients.ec2_telling.get_console_output(InstanceId=instance_id, Latest=True)
+        except Denied as denied:
+            if denied.code == UNSUPPORTED_OPERATION:
+                return ""
+            raise
+        return answer.get("Output", "")
 
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """One that can't be started makes EC2 refuse all. Then each is started by itself.

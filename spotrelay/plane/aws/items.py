@@ -14,6 +14,7 @@
 |                   |                     | last override; written when that changes                |
 | `SERVICE#name`    | `INCIDENTS`         | what its alarms were told; written when that changes    |
 | `SERVICE#name`    | `ONGOING`           | the requests that replicas had when last asked          |
+| `SERVICE#name`    | `STARTS`            | what instances told of starts that rows don't say yet   |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
@@ -65,6 +66,7 @@ from spotrelay.plane.core.rows import (
     Rows,
     ScaleRequest,
     Source,
+    Starts,
     Told,
 )
 from spotrelay.plane.core.spec import ServiceSpec, SpecError
@@ -136,6 +138,11 @@ def ongoing_key(service: str) -> Key:
     return Key(service_partition(service), "ONGOING")
 
 
+def starts_key(service: str) -> Key:
+    """Key of what instances told of their starts."""
+    return Key(service_partition(service), "STARTS")
+
+
 def replica_key(service: str, id_: int) -> Key:
     """Key of a replica that hasn't ended."""
     return Key(service_partition(service), _replica_sort(id_))
@@ -204,6 +211,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         held=held_of(found.get(held_key(service), {})),
         incidents=incidents_of(found.get(incidents_key(service), {})),
         ongoing=ongoing_of(found.get(ongoing_key(service), {})),
+        starts=starts_of(found.get(starts_key(service), {})),
     )
 
 
@@ -307,7 +315,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "resume_s": replica.resume_s,
         "trouble": replica.trouble,
         "is_crashing": replica.is_crashing or None,
-        "phases": {phase.value: to_text(at) for phase, at in replica.phases.items()} or None,
+        "phases": _phases_item(replica.phases) or None,
         "rebalance_at": _optional_text(replica.rebalance_at),
         "max_price": replica.max_price,
         "min_score": replica.min_score,
@@ -363,7 +371,7 @@ def replica_of(item: Values) -> Replica:
         resume_s=row.get("resume_s"),
         trouble=row.get("trouble"),
         is_crashing=row.get("is_crashing", False),
-        phases={p: to_time(at) for name, at in row.get("phases", {}).items() if (p := _PHASES.get(name))},
+        phases=_phases_of(row.get("phases", {})),
         rebalance_at=_optional_time(row.get("rebalance_at")),
         max_price=row.get("max_price"),
         min_score=row.get("min_score"),
@@ -607,6 +615,27 @@ def ongoing_of(item: Values) -> OngoingTotal | None:
 
     at, requests, unknown = json.loads(item["ongoing"])
     return OngoingTotal(to_time(at), requests, unknown)
+
+
+def starts_item(starts: Starts) -> dict[str, Any]:
+    """What instances told of their starts."""
+    told = {str(id_): _phases_item(phases) for id_, phases in starts.items()}
+    return {"schema": SCHEMA, "starts": to_json(told)}
+
+
+def starts_of(item: Values) -> Starts:
+    """What `starts_item` wrote; empty if it isn't there, or of a later version."""
+    if "starts" not in item or int(item["schema"]) > SCHEMA:
+        return {}
+    return {int(id_): _phases_of(phases) for id_, phases in json.loads(item["starts"]).items()}
+
+
+def _phases_item(phases: Mapping[Phase, datetime]) -> dict[str, str]:
+    return {phase.value: to_text(at) for phase, at in phases.items()}
+
+
+def _phases_of(said: Mapping[str, str]) -> dict[Phase, datetime]:
+    return {phase: to_time(at) for name, at in said.items() if (phase := _PHASES.get(name))}
 
 
 def removal_item(removal: Removal) -> dict[str, Any]:

@@ -22,7 +22,16 @@ from spotrelay.plane.core.incidents import Incidents
 from spotrelay.plane.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.plane.core.ports import Conflict
 from spotrelay.plane.core.replica import Replica
-from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
+from spotrelay.plane.core.rows import (
+    Changes,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Starts,
+    Told,
+)
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 
@@ -82,7 +91,7 @@ class DynamoStore:
         """The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, PRESENT))
-        for key in (items.told_key, items.held_key, items.incidents_key, items.ongoing_key):
+        for key in (items.told_key, items.held_key, items.incidents_key, items.ongoing_key, items.starts_key):
             self._table.write(Delete(key(service)))
         self._table.write(Delete(items.registry_key(service)))
 
@@ -134,6 +143,9 @@ class DynamoStore:
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
         self._table.write(Put(items.ongoing_key(service), items.ongoing_item(total)))
+
+    def note_starts(self, service: str, starts: Starts) -> None:
+        self._table.write(Put(items.starts_key(service), items.starts_item(starts)))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         self._table.write(Update(items.document_key(service), items.removal_item(removal)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from spotrelay.plane.control.performing import Decision, Performer
@@ -28,10 +28,13 @@ class Probing:
         self._reporting = reporting
         self._performer = performer
 
-    def probe(self, spec: ServiceSpec, seen: Observation, watched: Mapping[int, Instance]) -> None:
+    def probe(
+        self, spec: ServiceSpec, seen: Observation, watched: Mapping[int, Instance]
+    ) -> Sequence[Replica]:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
 
-        What serves and doesn't answer is only noted. Last, because a probe may take its time-out.
+        What serves and doesn't answer is only noted. Last, because a probe may take its time-out. Those that
+        answered for the first time come back.
         """
         waiting = {**reconcile.awaiting_probe(spec, seen), **watched}
         by_version: dict[int, dict[str, str]] = defaultdict(dict)
@@ -52,7 +55,7 @@ class Probing:
             else:
                 addresses |= asked
         if not (addresses or entitled):
-            return
+            return ()
         answering = answers.answering
         self._ports.telemetry.record(
             "probed",
@@ -66,7 +69,7 @@ class Probing:
         asked_at = now = self._ports.clock.now()
         is_news = trouble.told(_starting(seen.rows), answers)
         if not (entitled or watched or is_news or reconcile.late(spec, seen.rows, addresses, now)):
-            return
+            return ()
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
         rows = self._ports.store.read(spec.service, asked_of.keys())
@@ -81,7 +84,8 @@ class Probing:
         registered_at = self._ports.clock.now()
         told, now = trouble.told(starting, answers), registered_at
         left = changes.after(spec, rows, told, now)
-        answered = {r.id for r in starts.first_answers(starting, answering)}
+        first = starts.first_answers(starting, answering)
+        answered = {r.id for r in first}
         registered = {r.id for r in entering}
         told += starts.noted(_starting(left), answered, registered, asked_at, registered_at)
         # What ends or stands by does so with what it has told.
@@ -95,6 +99,7 @@ class Probing:
         self._performer.perform(
             Decision(spec.service, spec, rows, [*told, *prepared, *late, *heard])
         ).raise_first()
+        return first
 
     def measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
         """Ask the replicas that serve how many requests they have, and put it on record.

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from spotrelay.plane.control.consoles import Consoles
 from spotrelay.plane.control.gathering import Gatherer
 from spotrelay.plane.control.notifying import Notifier
 from spotrelay.plane.control.performing import Decision, Outcome, Performer
@@ -19,6 +20,7 @@ from spotrelay.plane.control.reporting import Reporting
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.held import Override
 from spotrelay.plane.core.ports import OtherControlPlane, PortError, Ports
+from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.placement import launching
@@ -34,6 +36,8 @@ class _Round:
 
     spec: ServiceSpec | None = None
     seen: Observation | None = None
+    answered: Sequence[Replica] = ()
+    """Who answered the readiness probe for the first time."""
 
 
 class Ticks:
@@ -46,6 +50,7 @@ class Ticks:
         self._gatherer = Gatherer(ports, reporting)
         self._probing = Probing(ports, reporting, performer)
         self._notifier = Notifier(ports, reporting)
+        self._consoles = Consoles(ports)
 
     def tick(
         self,
@@ -82,6 +87,8 @@ class Ticks:
                 memory = self._notifier.appraise(done.spec, done.seen) if serving is None else None
                 self._notifier.alarm(done.spec, done.seen.read, memory)
                 self._notifier.notify(done.spec, done.seen.read)
+        if done.seen and done.answered:
+            self._consoles.read(service, done.seen.read, done.answered)
 
     def _conclude(self, service: str, holding: Holding, outcome: Outcome) -> None:
         """Put on record what is held back, unless an override failed: it comes again, and is to find that."""
@@ -158,7 +165,8 @@ class Ticks:
         outcome = self._performer.perform(Decision(service, routed, rows, decided, serving=serving))
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.
-            self._probing.probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
+            watched = reconcile.watched(spec, seen) if serving is None else {}
+            done.answered = self._probing.probe(spec, seen, watched)
             if serving is None and deployed and deployed.scaling and deployed.scaling.ongoing:
                 self._probing.measure(spec, seen, deployed.scaling.ongoing)
         self._conclude(service, holding, outcome)

@@ -35,7 +35,16 @@ from spotrelay.plane.core.pools import (
     Survey,
 )
 from spotrelay.plane.core.replica import Replica
-from spotrelay.plane.core.rows import Changes, Removal, Rollback, Rows, ScaleRequest, Source, Told
+from spotrelay.plane.core.rows import (
+    Changes,
+    Removal,
+    Rollback,
+    Rows,
+    ScaleRequest,
+    Source,
+    Starts,
+    Told,
+)
 from spotrelay.plane.core.spec import ServiceSpec
 
 if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
@@ -159,6 +168,10 @@ class Store(Protocol):
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
         """Put on record how many requests the replicas have, in place of what was."""
+        ...
+
+    def note_starts(self, service: str, starts: Starts) -> None:
+        """Put on record what instances told of their starts, in place of what was: see `Rows.starts`."""
         ...
 
     def note_removal(self, service: str, removal: Removal) -> None:
@@ -321,6 +334,16 @@ class Fleet(Protocol):
         None: EC2 says that it doesn't, or said so some seconds ago. Nothing is known of what is missing: it
         isn't Spot, its request isn't shown, or there are too many to ask about each. What EC2 said of an
         instance stays on record after its end: ask about those that live.
+        """
+        ...
+
+    def console(self, instance_id: str) -> str:
+        """What its console shows now: the last 64 KiB. Empty: nothing, or EC2 can't say.
+
+        For people: it is asked once, and whoever asks goes on without an answer.
+
+        Raises:
+            PortError: EC2 refuses to say, or fails to.
         """
         ...
 

@@ -40,10 +40,27 @@ class ReplicaState(StrEnum):
 class Phase(StrEnum):
     """What a start reaches, in order, beyond the states of its row."""
 
+    BOOTED = "booted"
+    """Its kernel began. This and what follows the instance tells itself, on its console."""
+    SETS_UP = "sets_up"
+    """The service's unit began: set-up first."""
+    HAS_FILES = "has_files"
+    """Tools, files, mounts and the container's image are there."""
+    IS_SET_UP = "is_set_up"
+    """`setup` has ended."""
+    LOADS = "loads"
+    """Its models are there, and `run` began."""
     ANSWERED = "answered"
     """It answered the readiness probe."""
     REGISTERED = "registered"
     """The load balancer was told to send it requests, once it passes that one's own check."""
+
+
+TOLD_BY_INSTANCES = (Phase.BOOTED, Phase.SETS_UP, Phase.HAS_FILES, Phase.IS_SET_UP, Phase.LOADS)
+"""Phases that nobody else can know."""
+
+CONSOLE_MARK = "spotrelay-phases"
+"""How the line begins in which an instance tells them."""
 
 
 _ACTIVE = frozenset(

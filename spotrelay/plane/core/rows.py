@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.held import Held
 from spotrelay.plane.core.incidents import Incidents
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 
 if TYPE_CHECKING:  # of ticks alone: a warning waits for every import of a cold start
     from spotrelay.plane.core.notices import Notice
     from spotrelay.plane.core.scaling import OngoingTotal
+
+
+Starts = Mapping[int, Mapping[Phase, datetime]]
+"""By replica: what its instance told of its start."""
 
 
 class Source(StrEnum):
@@ -163,6 +167,9 @@ class Rows:
     """What its alarms were told; only where every replica was read."""
     ongoing: OngoingTotal | None = None
     """The requests that replicas had when they were last asked; only where every replica was read."""
+    starts: Starts = field(default_factory=dict)
+    """What instances told of starts that may not be on replicas' rows yet; only where every replica was read.
+    By itself, because it is learned when nobody holds the lease: a row written then makes others conflict."""
 
     @property
     def last_document(self) -> ServiceSpec | None:

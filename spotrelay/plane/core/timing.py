@@ -16,6 +16,10 @@ PROBE_AGAIN_S = 2.0
 of a tick and SQS's delivery at most, which is to be three seconds. It costs a tick more for each six
 seconds."""
 
+CONSOLES_S = 5.0
+"""For reading the consoles of those that have answered, when a tick is over. How long EC2 takes for one isn't
+documented; where that isn't enough for all that start at once, the others' phases stay unknown."""
+
 LEASE_S = 60.0
 """The reconcile function's time-out: a lease outlives its holder by nothing."""
 

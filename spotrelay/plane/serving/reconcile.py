@@ -23,6 +23,7 @@ from spotrelay.plane.serving import (
     rollout,
     silence,
     standby,
+    starts,
     steps,
     strength,
     supersede,
@@ -228,6 +229,10 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     elif not instance.state.is_alive:
         yield _for_dead(replica, instance, seen, now)
     elif replica.state is ReplicaState.READY:
+        if late := starts.not_yet_noted(replica, seen.rows.starts):
+            told = steps.note_start(replica, late)
+            yield told
+            replica = told.row
         # Of one that this tick finds warned only that is noted: `warned` decides what becomes of it.
         if replica.is_warned or replica.instance_id not in seen.warned:
             yield from _for_ready(replica, health, seen, now)
@@ -289,7 +294,7 @@ def _for_rising(
     is_running = instance.state is InstanceState.RUNNING
     spec = rollout.of_version(spec, seen.rows, replica.version)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
-        yield steps.mark_ready(replica, now)
+        yield steps.mark_ready(replica, now, starts.not_yet_noted(replica, seen.rows.starts))
     elif is_running and replica.state is ReplicaState.PROVISIONING:
         yield steps.start(replica, now)
     elif is_running and health in _OUT and spec.readiness_probe is None and not replica.stands_by:

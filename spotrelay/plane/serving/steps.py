@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotrelay.plane.core.instances import Instance
@@ -53,6 +54,9 @@ NEEDLESS = "; as many as wanted are left"
 
 CAME_BACK = "back in rotation: no other replica serves"
 """Why one starts that had left."""
+
+NO_PHASES: Mapping[Phase, datetime] = MappingProxyType({})
+"""Its instance told nothing of its start, or that is on its row."""
 
 NO_ID = 0
 """The ID of a row that a step creates: `changes` gives it one."""
@@ -260,13 +264,21 @@ def register(row: Replica) -> Step:
     return Step("Register", row, puts_in=row.instance_id)
 
 
-def mark_ready(row: Replica, now: datetime) -> Step:
-    """The load balancer found it healthy."""
+def mark_ready(row: Replica, now: datetime, phases: Mapping[Phase, datetime] = NO_PHASES) -> Step:
+    """The load balancer found it healthy. `phases`: what its instance told of its start meanwhile."""
     resume_s, began = row.resume_s, row.entered.get(ReplicaState.PROVISIONING)
     if row.is_standby and began and ReplicaState.READY not in row.entered:
         resume_s = (now - began).total_seconds()
-    after = row.to(ReplicaState.READY, now, resume_s=resume_s, trouble=None, is_crashing=False)
-    return Step("MarkReady", row, after)
+    reached = {**row.phases, **phases}
+    after = row.to(
+        ReplicaState.READY,
+        now,
+        resume_s=resume_s,
+        trouble=None,
+        is_crashing=False,
+        phases=reached,
+    )
+    return Step("MarkReady", row, after, says=_told(phases))
 
 
 def come_back(row: Replica, now: datetime) -> Step:
@@ -371,8 +383,11 @@ def note_trouble(row: Replica, trouble: Trouble | None) -> Step:
 
 def note_start(row: Replica, phases: Mapping[Phase, datetime]) -> Step:
     """What its start has reached, beside what is known of it."""
-    says = {"phases": {phase.value: at.isoformat() for phase, at in phases.items()}}
-    return Step("NoteStart", row, row.but(phases={**row.phases, **phases}), says=says)
+    return Step("NoteStart", row, row.but(phases={**row.phases, **phases}), says=_told(phases))
+
+
+def _told(phases: Mapping[Phase, datetime]) -> dict[str, object]:
+    return {"phases": {phase.value: at.isoformat() for phase, at in phases.items()}} if phases else {}
 
 
 # Standbys.

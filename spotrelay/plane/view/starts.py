@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
+from spotrelay.plane.core.replica import TOLD_BY_INSTANCES, Phase, Replica, ReplicaState
 from spotrelay.plane.view.words import duration
 
 
@@ -18,9 +18,19 @@ class Part(StrEnum):
     REQUEST = "request"
     """From the decision until EC2's answer to CreateFleet; all tries, where pools refused."""
     LAUNCH = "launch"
-    """Until EC2 calls the instance running."""
+    """Until its kernel began, or, where the instance doesn't say that, until EC2 calls it running."""
+    BOOT = "boot"
+    """Until the service's unit began."""
+    FILES = "files"
+    """Until tools, files, mounts and the container's image were there."""
+    SET_UP = "set-up"
+    """Until `setup` had ended."""
+    MODELS = "models"
+    """Until the models were there that set-up hadn't waited for: they are fetched since the boot."""
+    LOAD = "load"
+    """`run`, until it has answered the readiness probe."""
     INSTANCE = "instance"
-    """Boot, set-up and load, until it has answered the readiness probe: nothing tells these apart."""
+    """From boot to load, where the instance told nothing of it: one of an earlier version."""
     REGISTRATION = "registration"
     """Until the load balancer is told."""
     CHECK = "check"
@@ -31,6 +41,11 @@ WHOSE: Mapping[Part, str] = MappingProxyType(
     {
         Part.REQUEST: "EC2",
         Part.LAUNCH: "EC2",
+        Part.BOOT: "image",
+        Part.FILES: "service file",
+        Part.SET_UP: "service file",
+        Part.MODELS: "service file",
+        Part.LOAD: "engine",
         Part.INSTANCE: "image, service file",
         Part.REGISTRATION: "SpotRelay",
         Part.CHECK: "load balancer",
@@ -41,13 +56,20 @@ WHOSE: Mapping[Part, str] = MappingProxyType(
 _ENDS: Mapping[Part, ReplicaState | Phase] = MappingProxyType(
     {
         Part.REQUEST: ReplicaState.PROVISIONING,
-        Part.LAUNCH: ReplicaState.STARTING,
+        Part.LAUNCH: Phase.BOOTED,
+        Part.BOOT: Phase.SETS_UP,
+        Part.FILES: Phase.HAS_FILES,
+        Part.SET_UP: Phase.IS_SET_UP,
+        Part.MODELS: Phase.LOADS,
+        Part.LOAD: Phase.ANSWERED,
         Part.INSTANCE: Phase.ANSWERED,
         Part.REGISTRATION: Phase.REGISTERED,
         Part.CHECK: ReplicaState.READY,
     }
 )
 
+_IN_DETAIL = frozenset({Part.BOOT, Part.FILES, Part.SET_UP, Part.MODELS, Part.LOAD})
+"""What is told apart if the instance told anything at all."""
 
 _UNDER_WAY = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
@@ -134,14 +156,21 @@ def start_of(replica: Replica) -> Start | None:
     stretches: list[Stretch] = []
     waiting: list[Part] = []
     at = began
+    told = replica.phases.keys() & set(TOLD_BY_INSTANCES)
+    left_out = {Part.INSTANCE} if told else _IN_DETAIL
     for part, end in _ENDS.items():
-        if is_resume and part is Part.REQUEST:
+        if part in left_out or (is_resume and part is Part.REQUEST):
             continue
         waiting.append(part)
         reached = replica.phases.get(end) if isinstance(end, Phase) else entered.get(end)
-        if reached is not None:
+        if reached is None and end is Phase.BOOTED:
+            reached = entered.get(ReplicaState.STARTING)
+        if reached is None:
+            continue
+        # What took no time at all wasn't there: a service without files, set-up or models.
+        if reached > at or end not in told or len(waiting) > 1:
             stretches.append(Stretch(tuple(waiting), at, reached))
-            waiting, at = [], reached
+        waiting, at = [], max(at, reached)
     if waiting and not replica.stands_by and replica.state in _UNDER_WAY:
         stretches.append(Stretch(tuple(waiting), at, None))
     return Start(replica, is_resume, tuple(stretches)) if stretches else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from lab.sim import alarms
 from lab.sim.alarms import SimAlarms
 from lab.sim.gate import Invocation, Word
+from lab.sim.rules import Rule
+from lab.sim.rules.history import History
+from lab.sim.rules.incidents import IncidentChecker, _Service
 from lab.sim.run import run
 from lab.sim.scheduler import Scheduler
 from spotrelay.plane.core.names import Alarm
@@ -45,6 +50,26 @@ def test_what_a_killed_function_told_nobody_hears() -> None:
         heard((60.0 * minute, False), is_killed=True, before=told)
     assert rings(told) is True
     assert told.is_deaf("demo", Alarm.NOT_WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("loaded_at", "at", "is_broken"),
+    [(43, 94, False), (43, 121, True), (86, 94, True)],
+    ids=["in its minute", "in the next minute", "of a tick that looked later"],
+)
+def test_a_late_word_of_a_tick_that_looked_before_clears_nothing(
+    loaded_at: float, at: float, is_broken: bool
+) -> None:
+    """A slow tick goes by what it saw; another has told the alarm to ring since, in the same minute."""
+    history = History(Scheduler(), cast("Any", None))
+    checker = IncidentChecker(history, SimAlarms(Scheduler(), seed=0, faults_s=0.0))
+    known = checker.services.setdefault("demo", _Service())
+    one = known.alarms[Alarm.NOT_WHOLE]
+    one.told_since, one.told_at, one.gone_at = 84.0, 88.0, 1.0
+    slow = Invocation("a tick", 60.0)
+    slow.loaded_at = loaded_at
+    checker._check_word(slow, known, Word("demo", Alarm.NOT_WHOLE, False, at))
+    assert [found.rule for found in history.violations] == [Rule.INCIDENT_LASTS] * is_broken
 
 
 @pytest.mark.parametrize("seed", [3, 5])

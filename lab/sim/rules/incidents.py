@@ -307,6 +307,9 @@ class IncidentChecker:
         """Is it told to ring when it may?"""
         one = known.alarms[word.alarm]
         if not word.lasts:
+            is_late = one.told_since is not None and one.told_since > invocation.loaded_at
+            if is_late and word.at // MINUTE_S == one.told_at // MINUTE_S:
+                return  # a tick that looked later has told it to ring, and a minute's maximum counts
             one.told_since = None
             self._check_cleared(invocation, one, word)
             return

@@ -17,6 +17,7 @@ from spotrelay.plane.core.names import Metric
 from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
 from spotrelay.plane.core.replica import CONSOLE_MARK, TOLD_BY_INSTANCES, Phase, Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.slots import slot
 from spotrelay.plane.core.spec import ReadinessProbe
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.serving import starts
@@ -127,6 +128,7 @@ def test_the_last_line_counts() -> None:
         line(booted=NOW).replace(" ", "", 1),
         line(booted=NOW).replace("booted=", "booted=-"),
         line(booted=NOW)[:-1],
+        line(booted=NOW) + "4",
         line(booted=NOW).replace("booted", "BOOTED"),
         line(booted=NOW - seconds(1)),
         line(booted=NOW + seconds(61)),
@@ -136,8 +138,8 @@ def test_the_last_line_counts() -> None:
     ],
     ids=[
         "nothing", "a service's words", "a service's trick", "another word", "a negative time",
-        "a time that is cut", "capitals", "before the launch", "after now", "not its to tell",
-        "after too many words", "too far behind",
+        "a time that is cut", "a time that goes on", "capitals", "before the launch", "after now",
+        "not its to tell", "after too many words", "too far behind",
     ],
 )  # fmt: skip
 def test_what_is_not_strictly_ours_is_dropped(console: str) -> None:
@@ -258,6 +260,17 @@ def test_a_standby_that_is_prepared_is_no_start(world: Troubled) -> None:
     """Nobody waits for it; its resume tells its own."""
     Consoles(world.ports()).read("demo", Rows(), [replace(STARTS, is_standby=True)])
     assert "fleet.console" not in world.calls
+
+
+def test_replicas_of_one_instance_have_one_console(world: Troubled) -> None:
+    """It is asked once, and what it told is the start of each of them."""
+    second = replace(STARTS, id=2, instance_id=slot(ONE, 1, 8081))
+    now = world.clock.now()
+    world.fleet.consoles[ONE] = line(booted=now)
+    asked_for = [replace(one, entered={ReplicaState.STARTING: now}) for one in (STARTS, second)]
+    Consoles(world.ports()).read("demo", Rows(), asked_for)
+    assert world.calls.count("fleet.console") == 1
+    assert world.store.load("demo").starts == {1: {Phase.BOOTED: now}, 2: {Phase.BOOTED: now}}
 
 
 def test_those_that_start_still_stay_on_record() -> None:

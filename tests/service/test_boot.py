@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # as in test_userdata
 
-from spotrelay.file.instance import bundle, tools, userdata
+from spotrelay.file.instance import bundle, phases, tools, userdata
 from spotrelay.file.instance.tools import Download
 from spotrelay.file.instance.userdata import MAX_BYTES
 from spotrelay.file.service import Service, user_data
@@ -119,8 +119,15 @@ class Instance:
             if entry["path"].startswith("/opt/spotrelay/"):
                 file = self.directory / entry["path"].removeprefix("/opt/spotrelay/")
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(entry["content"])
+                file.write_text(self._own(entry["content"]))
         return {"PORT": "8081", "SPOTRELAY_SERVICE": service.name, **service.envs}
+
+    def _own(self, script: str) -> str:
+        """With a console of its own, and nothing in this machine's /run."""
+        ours = {"/dev/console": "console", phases.LINE: "phases"}
+        for path, name in ours.items():
+            script = script.replace(path, str(self.root / name))
+        return script
 
     @property
     def environment(self) -> dict[str, str]:

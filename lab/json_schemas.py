@@ -246,6 +246,21 @@ class UsualDocument(TypedDict):
     """What shortens it."""
 
 
+class GoalDocument(TypedDict):
+    within_s: float
+    starts: int
+    """Cold starts that are over."""
+    kept: int
+    """Of them, those that took no longer."""
+    median_s: float | None
+    fixed_s: float
+    """What EC2, the load balancer and SpotRelay usually take of one."""
+    is_out_of_reach: bool
+    """Whether these take as long as that, or longer."""
+    to_shorten: list[str]
+    """Parts without which half of the starts would keep it."""
+
+
 class ColdStartDocument(Document):
     service: str
     at: Time
@@ -253,6 +268,8 @@ class ColdStartDocument(Document):
     """The last 20, the latest first."""
     usual: list[UsualDocument]
     """Of those that are over and weren't resumes."""
+    start_within: GoalDocument | None
+    """null: the service file asks for nothing."""
 
 
 class DayDocument(SpendingDocument):

@@ -578,6 +578,7 @@ OTHER_SPEC = ServiceSpec(
     ),
     drain_s=12.5,
     drain_unhurried_s=250.0,
+    start_within_s=75.5,
     on_warning=OnWarning.LEAVE,
     initial_delay_s=333.25,
     readiness_probe=ReadinessProbe("/v1/chat", {"max_tokens": 1, "messages": [{"role": "ü"}]}, 7),

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from spotrelay.operator.cli import cold_start
-from spotrelay.operator.look.cold_start import ADVICE, LETTERS, MOST, NOT_TOLD_APART, bar, cold_starts
+from spotrelay.operator.look.cold_start import ADVICE, LETTERS, MOST, NOT_TOLD_APART, Goal, bar, cold_starts
 from spotrelay.operator.look.explain import explain
 from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.view.starts import WHOSE, Part, start_of
 from spotrelay.plane.view.status import status
 from tests.operate.replicas import START, replica
-from tests.operate.test_status import seen
+from tests.operate.test_status import SPEC, seen
 
 PHASES = {Phase.ANSWERED: 225, Phase.REGISTERED: 226}
 ENTERED = {"REQUESTED": 0.0, "PROVISIONING": 2.0, "STARTING": 15.0, "READY": 236.0}
@@ -177,6 +177,50 @@ def test_what_is_usual_is_the_median_and_who_failed_is_left_out() -> None:
         NOT_TOLD_APART,
         "image, service file, SpotRelay, load balancer",
     )
+
+
+def asking(within_s: float, *replicas: Replica) -> Goal:
+    """What comes of a service file's `start_within`."""
+    goal = cold_starts(seen(*replicas, spec=replace(SPEC, start_within_s=within_s))).goal
+    assert goal is not None
+    return goal
+
+
+SLOW = told(booted=12, sets_up=30, has_files=70, is_set_up=100, loads=125)
+"""236 s: EC2, the load balancer and SpotRelay take 23 of them, its model's load 100."""
+
+
+@pytest.mark.parametrize(
+    ("within_s", "words"),
+    [
+        (236, "1 of 1 kept it, median 3 min 56 s"),
+        (136, "0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s)"),
+        (135, "0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s), files (40 s)"),
+        (
+            23,
+            "0 of 1 kept it, median 3 min 56 s. Out of reach: EC2, the load balancer and SpotRelay take 23 s"
+            " themselves. Ask for more, or have standbys: docs/standbys.md",
+        ),
+    ],
+)
+def test_a_goal_says_what_to_shorten(within_s: float, words: str) -> None:
+    """What takes most first, no more than is needed; and that nothing helps, where others take as long."""
+    assert asking(within_s, SLOW).words.partition(" s: ")[2] == words
+
+
+def test_a_goal_waits_for_a_start() -> None:
+    """One that is under way tells nothing of it; and who asks for nothing is told nothing."""
+    assert asking(60, STARTS[2]).words == "start_within: 1 min: no cold start is over yet"
+    assert cold_starts(seen(SLOW)).goal is None
+
+
+def test_a_goal_shortens_nothing_that_nobody_can_tell_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stretch with the load balancer's check in it may be all its own."""
+    old = replace(started(), phases={})
+    assert asking(60, old).to_shorten == ()
+    found = cold_starts(seen(old, spec=replace(SPEC, start_within_s=60)))
+    cold_start._print(found)
+    assert "start_within: 1 min: 0 of 1 kept it" in capsys.readouterr().out
 
 
 def test_the_latest_are_shown() -> None:

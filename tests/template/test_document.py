@@ -119,6 +119,7 @@ BRIDGED: dict[str, Any] = {
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
         "drain_unhurried": 240,
+        "start_within": 90,
         "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
         "domain": "tuned.example.com",
         "on_update": "blue_green",
@@ -253,6 +254,7 @@ SETTINGS = ServiceSettings(
     ),
     drain_s=45,
     drain_unhurried_s=240,
+    start_within_s=90,
     on_warning=OnWarning.SERVE_ON,
     initial_delay_s=1700 + FETCHING_S,
     readiness_probe=ReadinessProbe(
@@ -402,7 +404,15 @@ def test_a_setting_arrives_at_the_controller(
     plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    only_under_ours = ("standby", "rebalance_cost", "move_on", "on_update", "bake", "drain_unhurried")
+    only_under_ours = (
+        "standby",
+        "rebalance_cost",
+        "move_on",
+        "on_update",
+        "bake",
+        "drain_unhurried",
+        "start_within",
+    )
     spec = bridged if name.startswith(only_under_ours) else spec
     spec = followed if name in ("scaling", "overprovision", "busy") else spec
     spec = shared if name == "slots" else spec

@@ -196,6 +196,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         domain=own.domain,
         drain_s=own.drain_seconds,
         drain_unhurried_s=own.drain_unhurried,
+        start_within_s=own.start_within,
         idle_timeout_s=own.idle_timeout_seconds,
         capacity_reservations=own.capacity_reservations,
         disk=volume,

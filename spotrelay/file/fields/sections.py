@@ -216,6 +216,11 @@ MAX_DRAIN_S = 600
 instance shuts down, which takes minutes. What nobody removes has `drain_unhurried`."""
 
 
+LEAST_START_S = 30
+"""A small instance runs 17 s after EC2's answer, and the load balancer's check takes up to 10.
+Nothing that serves comes sooner: docs/cold-start.md."""
+
+
 class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
@@ -226,6 +231,12 @@ class SpotRelaySection(Fields):
         default=30, ge=1, le=MAX_DRAIN_S, description=f"whole seconds from 1 to {MAX_DRAIN_S}"
     )
     drain_unhurried: int = Field(default=300, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    start_within: int | None = Field(
+        default=None,
+        ge=LEAST_START_S,
+        le=3600,
+        description=f"whole seconds from {LEAST_START_S}, before which no instance can serve, to 3600",
+    )
     # strict=False: YAML has the text of a choice, not the enumeration's member.
     on_warning: OnWarning = Field(
         default=OnWarning.NEEDED, strict=False, description="needed, serve_on or leave"

@@ -80,6 +80,9 @@ def _print(found: ColdStarts) -> None:
             longest = duration(max(one.took_s))
             usual.add_row(one.letter, one.name, one.whose, duration(one.median_s), longest, one.advice)
         draw(out, usual)
+    if found.goal:
+        draw(out, "")
+        draw(out, found.goal.words)
     under_way = [start for start in found.starts if start.took_s is None]
     for start in under_way:
         draw(out, f"replica {start.replica.id}: {start.in_words(found.at)}")

@@ -11,7 +11,8 @@ from typing import Any
 
 from spotrelay.plane.view import starts
 from spotrelay.plane.view.snapshot import ServiceSnapshot
-from spotrelay.plane.view.starts import Part, Start, Stretch
+from spotrelay.plane.view.starts import WHOSE, Part, Start, Stretch
+from spotrelay.plane.view.words import duration
 
 MOST = 20
 """Starts that are shown and counted, the latest: as many as `standby: auto` goes by."""
@@ -32,6 +33,9 @@ ADVICE: Mapping[Part, str] = MappingProxyType(
     }
 )
 """What shortens each part: a setting of the service file, or a page that says more."""
+
+FIXED = frozenset({"EC2", "load balancer", "SpotRelay"})
+"""Whose parts no setting shortens."""
 
 NOT_TOLD_APART = "not told apart: nothing on record says where one of these ended and the next began"
 
@@ -70,6 +74,45 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """What the service file asks of a start (`spotrelay.start_within`), and what is missing to it."""
+
+    within_s: float
+    took_s: tuple[float, ...]
+    """Cold starts that are over."""
+    fixed_s: float
+    """What EC2, the load balancer and SpotRelay usually take of one: no setting shortens that."""
+    to_shorten: tuple[Usual, ...]
+    """Parts without which half of the starts would keep it, what takes most first.
+    Empty: they do, or nothing helps."""
+
+    @property
+    def kept(self) -> int:
+        """Starts that kept it."""
+        return sum(took_s <= self.within_s for took_s in self.took_s)
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether it can't be kept, however short set-up and load become."""
+        return self.fixed_s >= self.within_s
+
+    @property
+    def words(self) -> str:
+        """All of it in a line."""
+        asked = f"start_within: {duration(self.within_s)}"
+        if not self.took_s:
+            return f"{asked}: no cold start is over yet"
+        kept = f"{asked}: {self.kept} of {len(self.took_s)} kept it, median {duration(median(self.took_s))}"
+        if self.is_out_of_reach:
+            return (
+                f"{kept}. Out of reach: EC2, the load balancer and SpotRelay take {duration(self.fixed_s)}"
+                " themselves. Ask for more, or have standbys: docs/standbys.md"
+            )
+        parts = ", ".join(f"{one.name} ({duration(one.median_s)})" for one in self.to_shorten)
+        return f"{kept}. Shorten {parts}" if parts else kept
+
+
+@dataclass(frozen=True, slots=True)
 class ColdStarts:
     """The latest starts of a service, the newest first, and what is usual of them."""
 
@@ -78,6 +121,8 @@ class ColdStarts:
     starts: tuple[Start, ...]
     usual: tuple[Usual, ...]
     """Of cold starts that are over; a resume is none, because it has no set-up."""
+    goal: Goal | None = None
+    """None: the service file asks for none."""
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON: times in ISO 8601, durations in seconds."""
@@ -96,6 +141,7 @@ class ColdStarts:
                 }
                 for one in self.usual
             ],
+            "start_within": _goal_json(self.goal) if self.goal else None,
         }
 
 
@@ -104,7 +150,21 @@ def cold_starts(seen: ServiceSnapshot) -> ColdStarts:
     found = starts.starts(seen.replicas.values())[:MOST]
     over = [one for one in found if one.took_s is not None and not one.is_resume]
     usual = tuple(Usual(parts, tuple(took)) for parts, took in starts.stretches_of(over).items())
-    return ColdStarts(seen.service, seen.at, tuple(found), usual)
+    within_s = seen.spec.start_within_s if seen.spec else None
+    goal = (
+        _goal(within_s, [one.took_s for one in over if one.took_s is not None], usual) if within_s else None
+    )
+    return ColdStarts(seen.service, seen.at, tuple(found), usual, goal)
+
+
+def _goal(within_s: float, took_s: Sequence[float], usual: Sequence[Usual]) -> Goal:
+    fixed_s = sum(one.median_s for one in usual if {WHOSE[part] for part in one.parts} <= FIXED)
+    left_s, to_shorten = median(took_s) if took_s else 0.0, list[Usual]()
+    for one in sorted(usual, key=lambda one: one.median_s, reverse=True):
+        if left_s > within_s > fixed_s and not {WHOSE[part] for part in one.parts} & FIXED:
+            to_shorten.append(one)
+            left_s -= one.median_s
+    return Goal(within_s, tuple(took_s), fixed_s, tuple(to_shorten))
 
 
 def bar(start: Start, now: datetime, longest_s: float, width: int) -> str:
@@ -139,6 +199,18 @@ LETTERS: Mapping[Part, str] = MappingProxyType(
         Part.CHECK: "c",
     }
 )
+
+
+def _goal_json(goal: Goal) -> dict[str, Any]:
+    return {
+        "within_s": goal.within_s,
+        "starts": len(goal.took_s),
+        "kept": goal.kept,
+        "median_s": _rounded(median(goal.took_s)) if goal.took_s else None,
+        "fixed_s": _rounded(goal.fixed_s),
+        "is_out_of_reach": goal.is_out_of_reach,
+        "to_shorten": [one.name for one in goal.to_shorten],
+    }
 
 
 def _start_json(start: Start) -> dict[str, Any]:

@@ -112,6 +112,8 @@ class ServiceSettings:
     drain_unhurried_s: float | None = None
     """The same for one that nobody takes away; None: as `drain_s`, in a document of before there was this."""
     on_warning: OnWarning = OnWarning.NEEDED
+    start_within_s: float | None = None
+    """How long a start may take to satisfy whoever wrote the file: for people, nothing is decided by it."""
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its instance has booted has failed."""
     readiness_probe: ReadinessProbe | None = None

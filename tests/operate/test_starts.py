@@ -214,10 +214,26 @@ def test_a_goal_waits_for_a_start() -> None:
     assert cold_starts(seen(SLOW)).goal is None
 
 
+def test_a_goal_is_in_the_json_too() -> None:
+    """With what its line says, as numbers."""
+    asked = seen(SLOW, spec=replace(SPEC, start_within_s=136))
+    assert cold_starts(asked).to_json()["start_within"] == {
+        "within_s": 136,
+        "starts": 1,
+        "kept": 0,
+        "median_s": 236,
+        "fixed_s": 23,
+        "is_out_of_reach": False,
+        "to_shorten": ["load"],
+    }
+
+
 def test_a_goal_shortens_nothing_that_nobody_can_tell_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """A stretch with the load balancer's check in it may be all its own."""
     old = replace(started(), phases={})
-    assert asking(60, old).to_shorten == ()
+    goal = asking(60, old)
+    assert (goal.to_shorten, goal.fixed_s) == ((), 15)
+    assert asking(23, SLOW).to_shorten == (), "nor where it can't be kept"
     found = cold_starts(seen(old, spec=replace(SPEC, start_within_s=60)))
     cold_start._print(found)
     assert "start_within: 1 min: 0 of 1 kept it" in capsys.readouterr().out

@@ -33,6 +33,7 @@ NAVIGATION = {
         "service-file",
         "scaling",
         "cold-start",
+        "packs",
         "standbys",
         "loaders",
         "sharing-instances",

@@ -365,6 +365,19 @@ class ReadyDocument(TypedDict):
     """Why not all are ready; null: they are."""
 
 
+class PackDocument(Document):
+    service: str
+    manifest: str
+    """SHA-256 of the pack's manifest."""
+    instance_id: str
+    """That made it, and is gone."""
+    instance_type: str
+    after_s: float
+    """From its launch to its end."""
+    usd: USD | None
+    """What the instance has cost; null: nobody knows."""
+
+
 class UpDocument(Document):
     services: list[ReadyDocument]
     after_s: float
@@ -546,6 +559,7 @@ DOCUMENTS: dict[str, Any] = {
     "up": UpDocument,
     "update": UpdateDocument,
     "down": DownDocument,
+    "pack": PackDocument,
     "validate": ValidateDocument,
     "recommend": RecommendDocument,
     "recommend --service": OwnHistoryDocument,

@@ -42,7 +42,12 @@ def build(app: cdk.App, settings: AppSettings) -> None:
     """
     loaded = load_all(settings.services, settings.inputs)
     services = [
-        pinned(in_region(service, settings.target_region), settings.secret_versions, settings.model_versions)
+        pinned(
+            in_region(service, settings.target_region),
+            settings.secret_versions,
+            settings.model_versions,
+            settings.pack_versions,
+        )
         for service in loaded
     ]
     problems = [problem for service in services for problem in placement.problems(service, settings)]

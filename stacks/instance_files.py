@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import AssetHashType, Stack
+from aws_cdk import AssetHashType, Aws, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from spotrelay.file.instance import bundle
+from spotrelay.file.instance import bundle, fitting, packs
 from spotrelay.file.instance.registry import ecr_registry
+from spotrelay.file.instance.userdata import environment
 from spotrelay.file.service import Service
 from spotrelay.file.values.files import Bucket
 from stacks.validation import acknowledge
@@ -52,6 +53,35 @@ def archive(scope: Construct, id_: str, service: Service) -> Files | None:
         scope, id_, path=str(file), asset_hash=files_hash, asset_hash_type=AssetHashType.CUSTOM
     )
     return Files(asset, files_hash)
+
+
+def store(scope: Construct, service: Service) -> packs.Store:
+    """Where packs of the service's set-up are: in the bootstrap bucket, where its files are, too.
+
+    Raises:
+        FilesError: as `archive` does.
+    """
+    qualifier = scope.node.try_get_context("@aws-cdk/core:bootstrapQualifier") or packs.DEFAULT_QUALIFIER
+    bucket = packs.bootstrap_bucket(qualifier, Aws.ACCOUNT_ID, Aws.REGION)
+    return packs.Store(bucket, fitting.fit(service, environment(service)))
+
+
+def packed(role: iam.Role, service: Service, bucket: str, action: str) -> iam.PolicyStatement:
+    """One action on the service's packs."""
+    objects = f"arn:{Stack.of(role).partition}:s3:::{bucket}/{packs.prefix(service.name)}/*"
+    shown = objects.replace(Stack.of(role).partition, "<AWS::Partition>")
+    shown = shown.replace(Aws.ACCOUNT_ID, "<AWS::AccountId>").replace(Aws.REGION, "<AWS::Region>")
+    acknowledge(
+        role,
+        f"AwsSolutions-IAM5[Resource::{shown}]",
+        "The packs of one service, whose names are their hashes.",
+    )
+    return iam.PolicyStatement(
+        actions=[action],
+        resources=[objects],
+        # As with the archive: once the bucket is deleted, somebody else may make one of that name.
+        conditions={"StringEquals": {"aws:ResourceAccount": Stack.of(role).account}},
+    )
 
 
 def statements(role: iam.Role, service: Service, files: Files | None) -> Iterator[iam.PolicyStatement]:

@@ -7,11 +7,18 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotrelay.file.instance.bundle import LONGEST_ARCHIVE
+from spotrelay.file.instance.packs import LONGEST_STORE, Store, prefix
 from spotrelay.file.service import Service, user_data
-from spotrelay.plane.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
+from spotrelay.plane.core.names import (
+    INSTANCE_ROLE_PATH,
+    PACK_ROLE_PATH,
+    TAG_SERVICE,
+    instances_namespace,
+)
 from spotrelay.plane.core.spec import LaunchTemplate
 from stacks.entrance import Entrance
-from stacks.instance_files import Files, archive, statements
+from stacks.instance_files import Files, archive, packed, statements, store
 from stacks.kept import Kept
 from stacks.network import Network
 from stacks.prober import ProberFunction
@@ -50,14 +57,19 @@ class InstanceTemplate(Construct):
         """`kms_key_arn`: what encrypts the volumes; None: the account's default key for EBS."""
         super().__init__(scope, id_)
         files = archive(self, "Files", service)
+        self._store = store(self, service) if service.pack else None
         profile_arn = self._profile_arn(service, files)
+        self.pack_profile_arn = self._pack_profile_arn(service, files)
+        """Who makes packs of the service; None for a service without."""
+        self.packs = f"s3://{self._store.bucket}/{prefix(service.name)}" if self._store else None
+        """Where they are."""
         security_groups = self._security_groups(service, network, entrance, prober)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
         labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
         image_id = self._image_id(service, kept)
-        text = _user_data(service, Stack.of(self).region, files)
+        text = _user_data(service, Stack.of(self).region, files, self._store)
 
         def template(id_: str, reservations: str | None = None) -> ec2.CfnLaunchTemplate:
             data = ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
@@ -170,6 +182,18 @@ class InstanceTemplate(Construct):
         )
         return profile.instance_profile_arn
 
+    def _pack_profile_arn(self, service: Service, files: Files | None) -> str | None:
+        """What a replica may, and write packs: no replica may, because a pack is code that others run.
+
+        Its path isn't the replicas': the control plane can't give it to anything.
+        """
+        if self._store is None:
+            return None
+        role = self._role(service, files, "PackRole", PACK_ROLE_PATH)
+        role.add_to_policy(packed(role, service, self._store.bucket, "s3:PutObject"))
+        profile = iam.InstanceProfile(self, "PackProfile", role=role, path=PACK_ROLE_PATH)
+        return profile.instance_profile_arn
+
     def _image_id(self, service: Service, kept: Kept) -> str:
         if by_region := service.image.by_region:
             images = {region: {"ami": ami} for region, ami in by_region.items()}
@@ -178,13 +202,16 @@ class InstanceTemplate(Construct):
             return service.image.reference
         return kept.image(service.image.reference)
 
-    def _role(self, service: Service, files: Files | None) -> iam.Role:
+    def _role(
+        self, service: Service, files: Files | None, id_: str = "Role", path: str = INSTANCE_ROLE_PATH
+    ) -> iam.Role:
+        who = "Replicas" if path == INSTANCE_ROLE_PATH else "Makes packs"
         role = iam.Role(
             self,
-            "Role",
-            path=INSTANCE_ROLE_PATH,
+            id_,
+            path=path,
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            description=f"Replicas of {service.name}",
+            description=f"{who} of {service.name}",
         )
         role.add_to_policy(iam.PolicyStatement(actions=list(SESSION_ACTIONS), resources=["*"]))
         acknowledge(
@@ -223,6 +250,8 @@ class InstanceTemplate(Construct):
             )
         for statement in statements(role, service, files):
             role.add_to_policy(statement)
+        if self._store is not None:
+            role.add_to_policy(packed(role, service, self._store.bucket, "s3:GetObject"))
         return role
 
 
@@ -244,7 +273,5 @@ def _targeting(
     )
 
 
-def _user_data(service: Service, region: str, files: Files | None) -> str:
-    if files is None:
-        return user_data(service, region)
-    return user_data(service, region, files.archive)
+def _user_data(service: Service, region: str, files: Files | None, packs: Store | None) -> str:
+    return user_data(service, region, files.archive if files else LONGEST_ARCHIVE, packs or LONGEST_STORE)

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from spotrelay.file.compile import runtime_document
 from spotrelay.file.service import Service
-from spotrelay.plane.core.names import TAG_SERVICE, service_parameter
+from spotrelay.plane.core.names import PACK_PROFILE_OUTPUT, PACKS_OUTPUT, TAG_SERVICE, service_parameter
 from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
 from stacks.given import GivenPermissions
 from stacks.kept import Kept
@@ -93,6 +93,9 @@ class ServiceStack(Stack):
         # When the stack goes, the document goes first: that is what the control plane learns of.
         parameter.node.add_dependency(removal)
         ServiceAlarms(self, "Alarms", service=service, entrance=entrance)
+        if template.pack_profile_arn is not None:
+            CfnOutput(self, PACK_PROFILE_OUTPUT, value=template.pack_profile_arn)
+            CfnOutput(self, PACKS_OUTPUT, value=template.packs or "")
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
     def _entrance(self, service: Service, network: Network, settings: AppSettings) -> Entrance:

@@ -97,6 +97,8 @@ class AppSettings:
     """SSM parameter → the version that replicas read; of others the latest, at each start."""
     model_versions: Mapping[str, str] = field(default_factory=dict)
     """Address of a model in a bucket → the digest of what replicas fetch; of others what is there then."""
+    pack_versions: Mapping[str, str] = field(default_factory=dict)
+    """Service → SHA-256 of the manifest of the pack that its replicas start from; others run `setup`."""
     account: str | None = None
     region: str | None = None
     target_region: str | None = None
@@ -167,6 +169,7 @@ class AppSettings:
             inputs=_inputs(context),
             secret_versions=_secret_versions(context),
             model_versions=_model_versions(context),
+            pack_versions=_pack_versions(context),
             account=account,
             region=region,
             target_region=target_region,
@@ -244,6 +247,19 @@ def _secret_versions(context: Context) -> dict[str, int]:
                 f" /spotrelay/chat/HF_TOKEN=3, got {entry!r}"
             )
         versions[parameter] = int(version)
+    return versions
+
+
+def _pack_versions(context: Context) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for entry in _list(context, "pack_versions"):
+        service, _, sha256 = entry.partition("=")
+        if not (service and re.fullmatch(r"[0-9a-f]{64}", sha256)):
+            raise SettingsError(
+                "context pack_versions: expected services with the SHA-256 of their pack's manifest, such as"
+                f" chat=0123…, 64 digits, got {entry!r}: spotrelay up finds them by itself"
+            )
+        versions[service] = sha256
     return versions
 
 

@@ -20,6 +20,7 @@ from lab.local.catalog import gpu_count
 from lab.local.environment import EC2_WARNING_S
 from lab.local.instances import (
     BY_EC2,
+    BY_ITSELF,
     BY_USER,
     ENDINGS,
     Ending,
@@ -243,12 +244,24 @@ class EmulatedCloud:
                     interruption.terminated_at = self.now().timestamp()
             self._shut_down(instance, BY_USER)
 
-    def stop(self, instance: LocalInstance) -> None:
+    def power_off(self, instance_id: str) -> None:
+        """It does so itself: what follows says its InstanceInitiatedShutdownBehavior.
+
+        Raises:
+            NotPossibleError: it doesn't run.
+        """
+        instance = self._running(instance_id)
+        if instance.spec.ends_when_off:
+            self._shut_down(instance, BY_ITSELF)
+        else:
+            self.stop(instance, BY_ITSELF)
+
+    def stop(self, instance: LocalInstance, code: str = BY_USER) -> None:
         """The user stops it: what it runs ends, its disk stays. Stopping it twice is no error."""
         if instance.state is not LocalInstanceState.RUNNING:
             return
         instance.state = LocalInstanceState.STOPPING
-        instance.ending = Ending(BY_USER, self.now())
+        instance.ending = Ending(code, self.now())
         self._machines.halt(instance.id)
         self._emit_state(instance)
         self._after(STOP_S, lambda: self._stopped(instance))

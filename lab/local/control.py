@@ -55,6 +55,7 @@ class Control:
                 arguments["instance_id"], arguments["code"], float(arguments["in_s"])
             ),
             "call_off": lambda arguments: self._cloud.call_off(arguments["instance_id"]),
+            "power_off": lambda arguments: self._cloud.power_off(arguments["instance_id"]),
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "disrupt": lambda arguments: self._cloud.disrupt(arguments["zone"]),

@@ -70,11 +70,12 @@ class SpotStatus(Enum):
 
 BY_USER = "Client.UserInitiatedShutdown"
 BY_EC2 = "Server.SpotInstanceTermination"
+BY_ITSELF = "Client.InstanceInitiatedShutdown"
 
 ENDINGS = {
     BY_USER: "User initiated shutdown",
     BY_EC2: "Spot instance termination",
-    "Client.InstanceInitiatedShutdown": "Instance initiated shutdown",
+    BY_ITSELF: "Instance initiated shutdown",
     "Client.InternalError": "Client error on launch",
     "Client.InvalidSnapshot.NotFound": "The specified snapshot was not found",
     "Client.VolumeLimitExceeded": "Volume limit exceeded",
@@ -137,6 +138,8 @@ class LaunchSpec:
     template_id: str | None = None
     template_version: int | None = None
     is_protected: bool = False
+    ends_when_off: bool = False
+    """It is terminated, and not stopped, when it powers itself off."""
     reservation_group: str | None = None
     """ARN of the resource group whose capacity reservations it uses first, at each start."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gzip
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from spotrelay.plane.core.pools import CapacityPool, PurchaseOption
 
 JsonObject = dict[str, Any]
+
+MAX_USER_DATA = 16_384
+"""Bytes, before base64: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html"""
 
 NAMED_BY: Mapping[str, tuple[str, ...]] = {
     "capacity-reservation": ("CapacityReservationSpecification",),
@@ -155,6 +159,7 @@ def make_spec(
         template_id=template.id,
         template_version=template.version,
         is_protected=bool(data.get("DisableApiTermination")),
+        ends_when_off=data.get("InstanceInitiatedShutdownBehavior") == "terminate",
         reservation_group=context.cloud.reservations.targeted(data, spot=spot),
     )
 
@@ -311,6 +316,11 @@ def _check_root_volume(image_id: str, mappings: Iterable[Mapping[str, Any]]) -> 
 
 def _decode(user_data: str) -> str:
     try:
-        return base64.b64decode(user_data, validate=True).decode(errors="replace")
+        raw = base64.b64decode(user_data, validate=True)
     except binascii.Error as error:
         raise AwsError("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from error
+    if len(raw) > MAX_USER_DATA:
+        raise AwsError("InvalidParameterValue", f"User data is limited to {MAX_USER_DATA} bytes")
+    # As cloud-init does.
+    plain = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+    return plain.decode(errors="replace")

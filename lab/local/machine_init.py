@@ -2,10 +2,10 @@
 
 `python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
 DIRECTORY/work; before and after set-up it tells what the start has reached, as the unit does, where
-DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/fetch.py, if there is
-one, which has a unit of its own. Whenever run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and starts
-again (Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the local
-cloud is gone, and then the instance goes with it, whatever killed the cloud.
+DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/fetch.py, if there
+are models, which has a unit of its own. Whenever run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and
+starts again (Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the
+local cloud is gone, and then the instance goes with it, whatever killed the cloud.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def _run(directory: Path) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    models = _spawn(directory, _MODELS) if (directory / "fetch.py").exists() else None
+    has_models = all((directory / name).exists() for name in ("fetch.py", "fetch.json"))
+    models = _spawn(directory, _MODELS) if has_models else None
     service: int | None = _spawn(directory)
     after: int | None = None
     restart_at: float | None = None

@@ -51,6 +51,8 @@ class Metadata:
 
     def _look_up(self, instance: LocalInstance, path: str) -> str | None:
         match path:
+            case "ami-id":
+                return instance.spec.image_id
             case "instance-id":
                 return instance.id
             case "local-ipv4":

@@ -9,7 +9,7 @@ from pathlib import Path
 from spotrelay.file.source.errors import Problem
 from spotrelay.file.values.brought import ListenerSection, ProfileSection
 from spotrelay.file.values.disk import Disk
-from spotrelay.file.values.files import FileMount, GitRepository, Model
+from spotrelay.file.values.files import FileMount, GitRepository, Model, Pack
 from spotrelay.plane.core.instance_types import InstanceType
 from spotrelay.plane.core.names import instances_namespace
 from spotrelay.plane.core.requirements import Requirements
@@ -112,8 +112,9 @@ class Service(ServiceSettings):
     """What is in `~/sky_workdir`: a directory of the machine that deploys, or a repository."""
     file_mounts: tuple[FileMount, ...] = ()
     models: tuple[Model, ...] = ()
+    pack: Pack | None = None
     scripts_in_bundle: bool = False
-    """Both scripts are too long for user data, and come with the files; the fetcher of models, too."""
+    """Both scripts are too long for user data, and come with the files; what fetches models or packs, too."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
     notices: tuple[Problem, ...]

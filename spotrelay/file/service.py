@@ -52,12 +52,21 @@ def in_region(service: Service, region: str | None) -> Service:
     return replace(service, requirements=wanted, instance_types=eligibility.find(wanted).types)
 
 
-def pinned(service: Service, versions: Mapping[str, int], digests: Mapping[str, str]) -> Service:
-    """The service with what instances read: versions of secrets by parameter, digests of models by source."""
+def pinned(
+    service: Service,
+    versions: Mapping[str, int],
+    digests: Mapping[str, str],
+    packs: Mapping[str, str],
+) -> Service:
+    """The service with what instances read.
+
+    That is versions of secrets by parameter, digests of models by source, packs' manifests by service.
+    """
     return replace(
         service,
         secret_versions={name: versions[name] for name in service.secrets.values() if name in versions},
         models=tuple(replace(model, digest=digests.get(model.source.url)) for model in service.models),
+        pack=service.pack and replace(service.pack, manifest=packs.get(service.name)),
     )
 
 

@@ -476,7 +476,7 @@ def test_what_the_stacks_warn_of_is_told(
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
     service = SimpleNamespace(
-        name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), warnings=["a token"]
+        name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), pack=None, warnings=["a token"]
     )
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})
@@ -493,7 +493,11 @@ def test_a_key_needs_spots_own_role(
     monkeypatch.setattr(
         deployer,
         "_services",
-        [SimpleNamespace(name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), warnings=[])],
+        [
+            SimpleNamespace(
+                name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), pack=None, warnings=[]
+            )
+        ],
     )
     with pytest.raises(CommandError, match="run aws iam create-service-linked-role --aws-service-name spot"):
         deployer.synthesized(context)

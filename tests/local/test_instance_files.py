@@ -57,22 +57,27 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     return address_of(aws, launched_from(ground, text, statements))
 
 
-def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]]) -> str:
-    """An instance with this user data, whose role may do this."""
-    aws = ground.aws
+def profile_of(aws: Aws, statements: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A new instance profile, of a role that may do this."""
     name, iam = f"role-{uuid.uuid4().hex[:8]}", aws.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
     policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
     iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy)
-    iam.create_instance_profile(InstanceProfileName=name)
+    profile: dict[str, Any] = iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    return profile
+
+
+def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]]) -> str:
+    """An instance with this user data, whose role may do this."""
+    aws = ground.aws
     template = aws.ec2.create_launch_template(
-        LaunchTemplateName=name,
+        LaunchTemplateName=f"template-{uuid.uuid4().hex[:8]}",
         LaunchTemplateData={
             "ImageId": "ami-0abcdef1234567890",
             "UserData": base64.b64encode(text.encode()).decode(),
-            "IamInstanceProfile": {"Name": name},
+            "IamInstanceProfile": {"Arn": profile_of(aws, statements)["Arn"]},
         },
     )["LaunchTemplate"]["LaunchTemplateId"]
     (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])

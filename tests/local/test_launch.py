@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -12,6 +13,12 @@ from lab.local.seeds import ROOT_VOLUMES
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
+
+OFF = """#cloud-config
+write_files:
+- path: /opt/spotrelay/run.sh
+  content: systemctl poweroff
+"""
 
 
 def test_fleet_honours_template_overrides_and_tags(ground: Ground) -> None:
@@ -35,6 +42,33 @@ def test_fleet_honours_template_overrides_and_tags(ground: Ground) -> None:
     assert instance["SubnetId"] in ground.subnets
     assert instance["InstanceLifecycle"] == "spot"
     assert instance["SpotInstanceRequestId"].startswith("sir-")
+
+
+def test_user_data_has_a_limit(ground: Ground) -> None:
+    """16 KiB before base64, in gzip or not."""
+    place: Any = {"SubnetId": ground.subnets[0], "InstanceType": "g6.2xlarge", "MinCount": 1, "MaxCount": 1}
+    template: Any = {"LaunchTemplateId": ground.template}
+
+    def run(data: Any) -> None:
+        ground.aws.ec2.run_instances(LaunchTemplate=template, UserData=data, **place)
+
+    with pytest.raises(ClientError, match="User data is limited to 16384 bytes"):
+        run(b"#" * 16_385)
+    run(b"#" * 16_384)
+    run(gzip.compress(b"#" * 100_000))
+
+
+def test_an_instance_that_powers_itself_off(ground: Ground) -> None:
+    """It stops, unless it was launched to be terminated then."""
+    place: Any = {"SubnetId": ground.subnets[0], "InstanceType": "g6.2xlarge", "MinCount": 1, "MaxCount": 1}
+    template: Any = {"LaunchTemplateId": ground.template}
+    for behaviour, state in ((None, "stopped"), ("stop", "stopped"), ("terminate", "terminated")):
+        more: Any = {"InstanceInitiatedShutdownBehavior": behaviour} if behaviour else {}
+        answer = ground.aws.ec2.run_instances(LaunchTemplate=template, UserData=OFF, **place, **more)
+        id_ = answer["Instances"][0]["InstanceId"]
+        eventually(lambda: ground.states([id_]) == [state], f"{id_} is {state}")  # noqa: B023 - called at once
+        described = ground.aws.ec2.describe_instances(InstanceIds=[id_])["Reservations"][0]["Instances"][0]
+        assert described["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 
 
 def test_partial_success_is_http_200_with_instances_and_errors(ground: Ground) -> None:

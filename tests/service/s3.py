@@ -64,7 +64,16 @@ class _Answer(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
     def do_PUT(self) -> None:
-        self.say(200, b"token" if self.path == "/latest/api/token" else b"")
+        length = int(self.headers["Content-Length"] or 0)
+        body = self.rfile.read(length)
+        if self.path == "/latest/api/token":
+            self.say(200, b"token")
+        elif self.headers["x-amz-content-sha256"] != hashlib.sha256(body).hexdigest():
+            self.say(400)
+        else:
+            key = urllib.parse.unquote(self.path).removeprefix(f"/{BUCKET}/")
+            self.server.objects[key] = body
+            self.say(200)
 
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
@@ -81,6 +90,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
     def metadata(self, path: str) -> None:
         keys = {"AccessKeyId": "AKIA", "SecretAccessKey": "se/cret", "Token": "to+ken="}
         told = {
+            "ami-id": "ami-1",
             "placement/region": "eu-west-1",
             "iam/security-credentials/": "role",
             "iam/security-credentials/role": json.dumps(keys),
@@ -117,14 +127,16 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             self.say(int(what))
         elif content is None:
             self.say(404)
+        elif self.headers["range"] is None:
+            self.part(content, what, 200)
         elif self.headers["if-match"] != etag(content):
             self.say(412)
         else:
             first, last = map(int, re.findall(r"\d+", self.headers["range"]))
             self.part(content[first : last + 1], what)
 
-    def part(self, part: bytes, what: str) -> None:
-        self.send_response(206)
+    def part(self, part: bytes, what: str, status: int = 206) -> None:
+        self.send_response(status)
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         if what == "stall":

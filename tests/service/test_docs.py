@@ -147,6 +147,6 @@ def test_every_section_of_the_schema_is_strict() -> None:
     """No section takes unknown fields or converts types silently."""
     models: list[type[BaseModel]] = [model for _, model in sections()]
     assert ServiceFile in models
-    assert len(models) == 16
+    assert len(models) == 17
     assert all(model.model_config.get("extra") == "forbid" for model in models)
     assert all(model.model_config.get("strict") for model in models)

@@ -363,7 +363,7 @@ def test_a_bucket_is_found_in_each_partition(
     bucket = fetch.Bucket(name, instance)
     connection = bucket.connect()
     asked: list[str] = []
-    monkeypatch.setattr(connection, "request", lambda _, path, headers: asked.append(path))  # noqa: ARG005
+    monkeypatch.setattr(connection, "request", lambda _, path, *__, headers: asked.append(path))  # noqa: ARG005
     monkeypatch.setattr(connection, "getresponse", lambda: None)
     bucket.ask(connection, "a")
     assert isinstance(connection, HTTPSConnection)

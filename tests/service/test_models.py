@@ -107,7 +107,7 @@ def test_an_instance_fetches_from_its_boot_on(service: Loader) -> None:
 def test_what_was_deployed_is_pinned(service: Loader) -> None:
     """Another model is another version of the instances; one that nobody looked for is taken as it is."""
     chat = service(GOOD + MODELS)
-    deployed = pinned(chat, {}, {"s3://my-bucket/llama3-8b": "0" * 64, "s3://elsewhere": "1" * 64})
+    deployed = pinned(chat, {}, {"s3://my-bucket/llama3-8b": "0" * 64, "s3://elsewhere": "1" * 64}, {})
     plan = json.loads(files(user_data(deployed, "us-east-1"))["fetch.json"])
     assert [one.get("digest") for one in plan] == ["0" * 64, None]
 

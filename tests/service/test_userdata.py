@@ -249,7 +249,7 @@ def test_cloud_init_reads_scripts_back_as_they_were_written(service: Loader, bod
 def test_the_size_is_taken_with_the_longest_region_name_and_versions(service: Loader) -> None:
     """A file that fits here fits in every region, with any versions of its secrets: both are unknown then."""
     chat = service(GOOD + SECRETS)
-    longest = pinned(chat, dict.fromkeys(chat.secrets.values(), LONGEST_VERSION), {})
+    longest = pinned(chat, dict.fromkeys(chat.secrets.values(), LONGEST_VERSION), {}, {})
     assert size(chat) == len(user_data(longest, LONGEST_REGION).encode())
     assert size(chat) == size(longest) > len(user_data(chat, LONGEST_REGION).encode())
     assert len(LONGEST_REGION) >= len("ap-southeast-7")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spotrelay.file.service import Service, load
-from spotrelay.file.values.files import Bucket, FileMount, Model, MountMode
+from spotrelay.file.values.files import Bucket, FileMount, Model, MountMode, Pack
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import SERVICE_FILES, flags
@@ -154,3 +154,38 @@ def test_who_needs_no_file_uploads_none(service: Service, tmp_path: Path) -> Non
     assert not list((tmp_path / "out").glob("asset.*.gz"))
     assert granted(template) == {}
     assert "models" not in user_data_of(template)
+
+
+def test_replicas_read_packs_and_only_who_packs_writes_them(service: Service, tmp_path: Path) -> None:
+    """Below the service's own prefix; who packs has a role that the control plane may not pass."""
+    chosen = replace(service, setup="make-it", pack=Pack(("/opt/vllm",), "1" * 64))
+    template = synthesized(tmp_path / "out", chosen)
+    mine = f"{S3}{ASSETS}/spotrelay/packs/{service.name}/*"
+    owned = {"StringEquals": {"aws:ResourceAccount": {"Ref": "AWS::AccountId"}}}
+    roles = {
+        key: value["Path"]
+        for key, value in template.all("AWS::IAM::Role").items()
+        if key.startswith("Instances")
+    }
+    assert sorted(roles.values()) == ["/spotrelay-pack/", "/spotrelay/"]
+    for role, path in roles.items():
+        found = {
+            tuple(as_list(s["Action"])): ([flat(r) for r in as_list(s["Resource"])], s.get("Condition"))
+            for s in template.statements(role)
+            if not as_list(s["Action"])[0].startswith("ssm")
+        }
+        wanted = {("s3:GetObject",): ([mine], owned)}
+        if path == "/spotrelay-pack/":
+            wanted |= {("s3:PutObject",): ([mine], owned)}
+        assert found == wanted
+    assert f'"bucket": "{ASSETS}"' in user_data_of(template)
+    assert f'"manifest": "{"1" * 64}"' in user_data_of(template)
+
+
+def test_a_service_without_a_pack_has_nothing_of_it(service: Service, tmp_path: Path) -> None:
+    """No role, no output, no permission, no word in user data."""
+    template = synthesized(tmp_path / "out", service)
+    text = json.dumps(template.body)
+    assert [
+        word for word in ("spotrelay/packs", "spotrelay-pack", "PackProfile", "pack.sh") if word in text
+    ] == []

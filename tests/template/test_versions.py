@@ -89,7 +89,7 @@ def _launched(
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"), context=flags())
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
-    ServiceStack(app, "Chosen", service=pinned(load(file), versions, {}), settings=settings)
+    ServiceStack(app, "Chosen", service=pinned(load(file), versions, {}, {}), settings=settings)
     app.synth()
     template = Template.read(directory / "out", "Chosen")
     launch = template.only("AWS::EC2::LaunchTemplate")

@@ -208,6 +208,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         workdir=file.workdir,
         file_mounts=file.mounts,
         models=tuple(model.compiled for model in own.models),
+        pack=own.pack.compiled if own.pack else None,
         secret_values=found.secret_values,
         security_groups=tuple(own.security_groups or ()),
         instance_profile=own.instance_profile,
@@ -235,6 +236,7 @@ def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
             ("secrets",): (service.secrets, "have fewer, with shorter names"),
             ("file_mounts",): (service.file_mounts, "have fewer, with shorter paths"),
             ("spotrelay", "models"): (service.models, "have fewer, with shorter paths"),
+            ("spotrelay", "pack"): (service.pack or "", "have fewer paths, or shorter ones"),
             ("resources", "image_id"): (service.container or "", "name a shorter one"),
         }
         largest = max(parts, key=lambda at: len(str(parts[at][0])))

@@ -30,7 +30,14 @@ from spotrelay.file.source.draft import Dialect
 from spotrelay.file.source.environment import PARAMETER_NAME
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.files import FileMount, FilesError, GitRepository, one_within_the_other, target
+from spotrelay.file.values.files import (
+    WORK_DIRECTORY,
+    FileMount,
+    FilesError,
+    GitRepository,
+    one_within_the_other,
+    target,
+)
 from spotrelay.file.values.parsing import Finding, rejected
 from spotrelay.messages import shown
 from spotrelay.plane.core.pools import LEAST_TYPES
@@ -210,6 +217,40 @@ class ServiceFile(Fields):
                     message = f"{model.path} and {other} would lie one within the other: name another place"
                     findings.append(Finding(("spotrelay", "models", index, "path"), message))
             taken.append(model.path)
+        if findings:
+            raise rejected(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _a_pack_stands_for_set_up(self) -> ServiceFile:
+        """There is one, on the instance itself, and its paths are its alone."""
+        own, at = self.spotrelay, ("spotrelay", "pack")
+        if own.pack is None:
+            return self
+        findings = []
+        if not self.setup:
+            findings.append(Finding(at, "a pack has what setup makes, and there is no setup: remove this"))
+        if self.resources.container:
+            message = (
+                "with resources.image_id: docker:… setup runs in the container, whose files no pack has:"
+                " build them into its image, or remove this"
+            )
+            findings.append(Finding(at, message))
+        if own.instance_profile is not None:
+            message = (
+                "who packs has a role of its own, made like the replicas', and spotrelay.instance_profile is"
+                " yours: remove one of the two"
+            )
+            findings.append(Finding(at, message))
+        taken = [*(mount.target for mount in self.file_mounts), *(one.compiled.path for one in own.models)]
+        taken += ["/opt/spotrelay", INSTANCE_STORE, f"/root/{WORK_DIRECTORY}"]
+        for index, path in enumerate(own.pack.compiled.paths):
+            for other in taken:
+                # The home directory is root's: that is who runs the scripts.
+                if one_within_the_other(path, other.replace("~", "/root", 1)):
+                    message = f"{path} and {other} would lie one within the other: name another place"
+                    findings.append(Finding((*at, "paths", index), message))
+            taken.append(path)
         if findings:
             raise rejected(*findings)
         return self

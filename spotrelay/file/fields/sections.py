@@ -16,7 +16,7 @@ from spotrelay.file.fields.evidence import BusySection
 from spotrelay.file.fields.scaling import ReplicaPolicy, ScalingSection
 from spotrelay.file.values import brought
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.files import FilesError, Model, model_path, model_source
+from spotrelay.file.values.files import FilesError, Model, Pack, model_path, model_source, pack_path
 from spotrelay.file.values.parsing import (
     MAX_PORT,
     ZONE,
@@ -208,6 +208,39 @@ class ModelSection(Fields):
         return Model(model_source(self.source), model_path(self.path))
 
 
+MAX_PACKED = 10
+"""Directories of a pack: more would be one directory above them."""
+
+
+def _pack_paths(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    findings = []
+    for index, one in enumerate(value):
+        try:
+            pack_path(one if isinstance(one, str) else "")
+        except FilesError as error:
+            findings.append(Finding((index,), f"{error}, got {shown(one)}"))
+    if findings:
+        raise rejected(*findings)
+    return value
+
+
+class PackSection(Fields):
+    """What set-up makes, which instances may have from a pack instead."""
+
+    paths: Annotated[list[str], BeforeValidator(_pack_paths)] = Field(
+        min_length=1,
+        max_length=MAX_PACKED,
+        description=f"a list of at most {MAX_PACKED} directories, such as [/opt/vllm]",
+    )
+
+    @property
+    def compiled(self) -> Pack:
+        """As instances get it."""
+        return Pack(tuple(map(pack_path, self.paths)))
+
+
 A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
 _REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
@@ -295,6 +328,7 @@ class SpotRelaySection(Fields):
     models: Annotated[list[ModelSection], BeforeValidator(nothing_is_a_list)] = Field(
         default_factory=list, description="a list of models, each with fields (source, path)"
     )
+    pack: PackSection | None = Field(default=None, description="fields (paths)")
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")

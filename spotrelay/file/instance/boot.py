@@ -7,6 +7,7 @@
     crash.sh    after each end: tells why it doesn't start, see `spotrelay.file.instance.crash`
     slot.sh     where an instance hosts several replicas: `run` for one of them, and run.sh starts it for each
     aws.sh, prepare.sh, mount.sh    see `spotrelay.file.instance.prepare`
+    pack.sh     in setup.sh, before the file's `setup`: see `spotrelay.file.instance.packs`
     host.sh     the SKYPILOT_* variables
     task/       what the file's scripts run in: shell.sh; in a container main.sh, setup.sh, run.sh, stop.sh
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from spotrelay.file.instance import models, phases, tools, unit
+from spotrelay.file.instance import models, packs, phases, tools, unit
 from spotrelay.file.instance.bundle import Archive
 from spotrelay.file.instance.prepare import CONTAINER, aws_script, mount_script, prepare_script
 from spotrelay.file.model import Service
@@ -231,6 +232,7 @@ def scripts(service: Service, region: str, archive: Archive, environment: tuple[
         "aws.sh": aws_script(service),
         "prepare.sh": prepare_script(service, region, archive),
         "mount.sh": mount_script(service),
+        packs.SCRIPT: packs.shell() if service.pack else None,
         "host.sh": _HOST if has_sky_shell(service) else None,
         "task/shell.sh": _shell(service) or None,
     }
@@ -265,10 +267,13 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
     text += _secrets(service, region)
     if name == "setup" and "prepare.sh" in others:
         text += _PREPARE
+    has_files = phases.HAS_FILES if name == "setup" and FETCHERS & others else ""
+    if name == "setup" and service.pack:
+        text += has_files + packs.HAVE
     if "mount.sh" in others:
         text += 'bash "$SPOTRELAY_DIR/mount.sh" || exit 1\n'
-    if name == "setup" and FETCHERS & others:
-        text += phases.HAS_FILES
+    if not service.pack:
+        text += has_files
     if name == "run" and service.has_nvidia:
         text += _GPU + (_DEVICES if service.container is not None else "")
     if name == "run" and service.models:

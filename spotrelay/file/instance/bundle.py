@@ -1,7 +1,7 @@
 """The files that a service takes from the machine that deploys, in one archive for its instances.
 
 The archive has `workdir/` (the work directory), `mounts/N` (the N-th entry of `file_mounts`), and
-`setup.sh`, `run.sh` and, for models, `fetch.py` where they are too long for user data. It is a tar, because a
+`setup.sh`, `run.sh`, `fetch.py` and `unpack.py` where they are too long for user data. It is a tar, because a
 zip that Python unpacks loses the permission to execute, and `unzip` isn't everywhere.
 """
 
@@ -15,8 +15,9 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
-from spotrelay.file.instance import models
+from spotrelay.file.instance import models, packs
 from spotrelay.file.instance.ignore import Rules, ignore_file
 from spotrelay.file.model import Service
 from spotrelay.file.values.files import FilesError
@@ -108,22 +109,41 @@ def write(service: Service, target: Path) -> str:
     Raises:
         FilesError: as `members` does.
     """
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     # No time and no name in gzip's header, and none of the files' times and owners: equal files make an
     # equal archive, and another archive is another version of the launch template.
     with (
         target.open("wb") as out,
         gzip.GzipFile("", "wb", 6, out, mtime=0) as packed,
-        tarfile.open(fileobj=_Tee(packed, digest.update), mode="w|", format=tarfile.PAX_FORMAT) as archive,
+        tarfile.open(fileobj=_Tee(packed, found.update), mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for member in _all(service):
-            _add(archive, member)
-        for name, text in _scripts(service):
-            content = text.encode()
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o755
-            archive.addfile(entry, io.BytesIO(content))
-    return digest.hexdigest()
+        _fill(archive, service)
+    return found.hexdigest()
+
+
+def digest(service: Service) -> str:
+    """What `write` would return.
+
+    Raises:
+        FilesError: as `members` does.
+    """
+    found = hashlib.sha256()
+    with (
+        Path(os.devnull).open("wb") as nowhere,
+        tarfile.open(fileobj=_Tee(nowhere, found.update), mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _fill(archive, service)
+    return found.hexdigest()
+
+
+def _fill(archive: tarfile.TarFile, service: Service) -> None:
+    for member in _all(service):
+        _add(archive, member)
+    for name, text in _scripts(service):
+        content = text.encode()
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(content), 0o755
+        archive.addfile(entry, io.BytesIO(content))
 
 
 def _all(service: Service) -> Iterator[Member]:
@@ -139,8 +159,10 @@ def _scripts(service: Service) -> Iterator[tuple[str, str]]:
         if service.setup is not None:
             yield "setup.sh", service.setup.rstrip("\n") + "\n"
         yield "run.sh", service.run.rstrip("\n") + "\n"
-        if service.models:
+        if service.models or service.pack:
             yield models.SCRIPT, models.script()
+        if service.pack:
+            yield packs.UNPACK, packs.script()
 
 
 def _tree(
@@ -197,7 +219,7 @@ def _add(archive: tarfile.TarFile, member: Member) -> None:
 class _Tee(io.RawIOBase):
     """Writes on, and hashes what passes: gzip's own output differs between versions of zlib."""
 
-    def __init__(self, out: gzip.GzipFile, see: Callable[[bytes], None]) -> None:
+    def __init__(self, out: gzip.GzipFile | BinaryIO, see: Callable[[bytes], None]) -> None:
         self._out = out
         self._see = see
 

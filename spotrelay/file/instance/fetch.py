@@ -199,15 +199,20 @@ class Bucket:
         key: str = "",
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
     ) -> http.client.HTTPResponse:
-        """The answer to a GET, whatever it is.
+        """The answer to a GET, or with a body to a PUT, whatever it is.
 
         Raises:
             OSError, HTTPException: there is none.
         """
         path, asked = f"{self._base}/{urllib.parse.quote(key)}", _query(query or {})
-        own = signed(self._host, path, asked, self._region, self._instance.credentials(), time.gmtime())
-        connection.request("GET", f"{path}?{asked}" if asked else path, headers={**own, **(headers or {})})
+        method = "GET" if body is None else "PUT"
+        content = hashlib.sha256(body or b"").hexdigest()
+        credentials = self._instance.credentials()
+        own = signed(self._host, path, asked, self._region, credentials, time.gmtime(), method, content)
+        target = f"{path}?{asked}" if asked else path
+        connection.request(method, target, body, headers={**own, **(headers or {})})
         return connection.getresponse()
 
 
@@ -220,9 +225,16 @@ def _query(values: Mapping[str, str]) -> str:
 
 
 def signed(
-    host: str, path: str, query: str, region: str, credentials: Credentials, now: time.struct_time
+    host: str,
+    path: str,
+    query: str,
+    region: str,
+    credentials: Credentials,
+    now: time.struct_time,
+    method: str = "GET",
+    content: str = NO_BODY,
 ) -> dict[str, str]:
-    """The headers with which S3 answers a GET.
+    """The headers with which S3 answers a request; `content` is its body's SHA-256, which S3 checks.
 
     By https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
     """
@@ -230,13 +242,13 @@ def signed(
     scope = f"{day}/{region}/s3/aws4_request"
     headers = {
         "host": host,
-        "x-amz-content-sha256": NO_BODY,
+        "x-amz-content-sha256": content,
         "x-amz-date": moment,
         "x-amz-security-token": credentials.token,
     }
     names = ";".join(headers)
     told = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    request = f"GET\n{path}\n{query}\n{told}\n{names}\n{NO_BODY}"
+    request = f"{method}\n{path}\n{query}\n{told}\n{names}\n{content}"
     to_sign = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = f"AWS4{credentials.secret_key}".encode()
     for part in (day, region, "s3", "aws4_request"):
@@ -301,7 +313,7 @@ def _refused(model: Model, what: str, status: int, text: bytes) -> Exception:
     return FetchError(f"{what} can't be read: {words}: is {model.bucket} in the instance's region?")
 
 
-def _patiently(do: Callable[[], T], what: str, is_over: Callable[[], bool] = lambda: False) -> T:
+def patiently(do: Callable[[], T], what: str, is_over: Callable[[], bool] = lambda: False) -> T:
     """What it gives, once it does.
 
     Raises:
@@ -354,7 +366,7 @@ class _Fetch:
             while not self._failures:
                 one, start = self._pieces.get_nowait()
                 what = f"{self._model.source}/{one.key}"
-                _patiently(lambda: line.bring(one, start), what, lambda: bool(self._failures))  # noqa: B023 - called at once
+                patiently(lambda: line.bring(one, start), what, lambda: bool(self._failures))  # noqa: B023 - called at once
         except queue.Empty:
             pass
         except FetchError as error:
@@ -407,7 +419,7 @@ class _Line:
 
     def _write(self, answer: http.client.HTTPResponse, one: Object, start: int, length: int) -> None:
         file = self._into / one.key
-        with _disk(file):
+        with disk(file):
             descriptor = os.open(file, os.O_WRONLY)
         try:
             done = 0
@@ -416,7 +428,7 @@ class _Line:
                 if not got:
                     raise OSError("the connection broke off")
                 written = 0
-                with _disk(file):
+                with disk(file):
                     while written < got:
                         at = start + done + written
                         written += os.pwrite(descriptor, self._buffer[written:got], at)
@@ -425,7 +437,7 @@ class _Line:
             os.close(descriptor)
 
 
-class _disk:  # noqa: N801 - used as a statement
+class disk:  # noqa: N801 - used as a statement
     """Tells what the disk refuses from what the network does."""
 
     def __init__(self, path: Path) -> None:
@@ -444,7 +456,7 @@ def _room(into: Path, objects: Iterable[Object]) -> None:
     Raises:
         FetchError: the disk has no room for them.
     """
-    with _disk(into):
+    with disk(into):
         shutil.rmtree(into, ignore_errors=True)
         into.mkdir(parents=True)
         needed, free = sum(one.size for one in objects), shutil.disk_usage(into).free
@@ -455,7 +467,7 @@ def _room(into: Path, objects: Iterable[Object]) -> None:
         )
     for one in objects:
         file = into / one.key
-        with _disk(file):
+        with disk(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             try:
@@ -465,10 +477,10 @@ def _room(into: Path, objects: Iterable[Object]) -> None:
                 os.close(descriptor)
 
 
-def _put(partial: Path, path: Path) -> None:
+def put(partial: Path, path: Path) -> None:
     """Let a directory be where another may be: what an image had, or what a mount needs."""
     old = path.with_name(f"{path.name}.old")
-    with _disk(path):
+    with disk(path):
         shutil.rmtree(old, ignore_errors=True)
         if path.exists():
             path.rename(old)
@@ -499,7 +511,7 @@ def fetch(model: Model, instance: Instance) -> None:
     Raises:
         FetchError: it can't be had.
     """
-    with _disk(model.path):
+    with disk(model.path):
         model.path.parent.mkdir(parents=True, exist_ok=True)
         lock = model.path.with_name(f".{model.path.name}.lock").open("w")
     with lock:
@@ -507,27 +519,27 @@ def fetch(model: Model, instance: Instance) -> None:
         if _is_there(model):
             return
         began = time.monotonic()
-        bucket = _patiently(lambda: Bucket(model.bucket, instance), model.source)
-        objects = _patiently(lambda: _listed(bucket, model), model.source)
+        bucket = patiently(lambda: Bucket(model.bucket, instance), model.source)
+        objects = patiently(lambda: _listed(bucket, model), model.source)
         found = digest(objects)
         if model.digest not in (None, found):
             raise FetchError(f"{model.source} isn't what was deployed, somebody has changed it since: {MEND}")
         partial = model.path.with_name(f"{model.path.name}.partial")
         _room(partial, objects)
         _Fetch(bucket, model, objects, partial).run()
-        with _disk(partial):
+        with disk(partial):
             (partial / MARK).write_text(_mark(model, found, _boot()), encoding="utf-8")
-        _put(partial, model.path)
+        put(partial, model.path)
         size, took_s = sum(one.size for one in objects), time.monotonic() - began
         rate = size / 1e9 / max(took_s, 0.001)
-        _say(f"{model.source} is at {model.path}: {size} bytes in {took_s:.1f} s, {rate:.2f} GB/s")
+        say(f"{model.source} is at {model.path}: {size} bytes in {took_s:.1f} s, {rate:.2f} GB/s")
 
 
 def _wait(lock: int, model: Model) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        _say(f"waits for {model.source}, which is being fetched")
+        say(f"waits for {model.source}, which is being fetched")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
@@ -547,7 +559,8 @@ def keep(model: Model) -> None:
     kept.replace(mark)
 
 
-def _say(words: str) -> None:
+def say(words: str) -> None:
+    """A line of the journal."""
     sys.stderr.write(f"spotrelay: {words}\n")
     sys.stderr.flush()
 
@@ -561,7 +574,7 @@ def main() -> int:
         for model in models:
             fetch(model, instance)
     except FetchError as error:
-        _say(str(error))
+        say(str(error))
         return 1
     if "--keep" in sys.argv:
         for model in models:

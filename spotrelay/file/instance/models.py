@@ -26,8 +26,7 @@ WAIT = f"""\
 python3 -I "$SPOTRELAY_DIR/{SCRIPT}" || exit 1
 """
 
-BEGIN = f"""\
-mv files/{SCRIPT} .
+BEGIN = """\
 systemctl start --no-block spotrelay-models.service || true  # run.sh fetches them, too
 """
 
@@ -62,8 +61,12 @@ def files(service: Service, home: str) -> dict[str, str]:
 
 
 def script() -> str:
-    """The fetcher, without what only explains: user data has room for 16 KiB."""
-    text = Path(fetch.__file__).read_text(encoding="utf-8")
+    """The fetcher."""
+    return stripped(Path(fetch.__file__).read_text(encoding="utf-8"))
+
+
+def stripped(text: str) -> str:
+    """A program without what only explains: user data has room for 16 KiB."""
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
         body = getattr(node, "body", None)

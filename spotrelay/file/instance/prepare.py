@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spotrelay.file.instance import bundle, models, tools
+from spotrelay.file.instance import bundle, models, packs, tools
 from spotrelay.file.instance.registry import ecr_registry
 from spotrelay.file.model import Service
 from spotrelay.file.values.files import WORK_DIRECTORY, Bucket, GitRepository, MountMode
@@ -312,8 +312,12 @@ def _bundled(service: Service) -> Iterator[str]:
     if service.scripts_in_bundle:
         yield "mkdir -p task\n"
         yield "for script in files/*.sh; do mv $script task/$(basename $script .sh)-script.sh; done\n"
+        if service.models or service.pack:
+            yield f"mv files/{models.SCRIPT} .\n"
         if service.models:
             yield models.BEGIN
+        if service.pack:
+            yield f"mv files/{packs.UNPACK} .\n"
 
 
 def _mounts(service: Service) -> Iterator[str]:

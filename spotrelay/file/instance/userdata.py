@@ -17,8 +17,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.file.instance import boot, console, envfile, gpu, models, software, unit
+from spotrelay.file.instance import boot, console, envfile, gpu, models, packs, software, unit
 from spotrelay.file.instance.bundle import LONGEST_ARCHIVE, Archive
+from spotrelay.file.instance.packs import LONGEST_STORE, Store
 from spotrelay.file.instance.unit import HOME
 from spotrelay.file.model import Service
 
@@ -44,7 +45,7 @@ LONGEST_VERSION = 99_999
 """Stands for a secret's version. Nobody changes one more often."""
 
 LONGEST_DIGEST = "0" * 64
-"""Stands for a model's."""
+"""Stands for a model's, and a pack's."""
 
 _NOT_LITERAL = re.compile(
     r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
@@ -52,28 +53,31 @@ _NOT_LITERAL = re.compile(
 """What no literal block may hold (control characters, U+FEFF), and what YAML 1.1 takes for a line break."""
 
 
-def user_data(service: Service, region: str, archive: Archive = LONGEST_ARCHIVE) -> str:
+def user_data(
+    service: Service, region: str, archive: Archive = LONGEST_ARCHIVE, store: Store = LONGEST_STORE
+) -> str:
     """The cloud-config of a service's instances.
 
-    `region` and `archive`, the service's files if it has any (`bundle.is_needed`), may hold
-    CDK tokens: they are put in as they are, and never wrapped or escaped. The result must not be encoded
-    before CDK has resolved it (use `Fn.base64`).
+    `region`, `archive`, the service's files if it has any (`bundle.is_needed`), and `store`, where its packs
+    are, may hold CDK tokens: they are put in as they are, and never wrapped or escaped. The result must not
+    be encoded before CDK has resolved it (use `Fn.base64`).
 
     Scripts stand there as they are, for people to read, unless that is more than EC2 takes.
     """
     longest = _longest(service)
-    text = _yaml(_config(longest, LONGEST_REGION, LONGEST_ARCHIVE))
+    text = _yaml(_config(longest, LONGEST_REGION, LONGEST_ARCHIVE, LONGEST_STORE))
     is_short = len(text.encode()) <= MAX_BYTES
-    if is_short and (service, region, archive) == (longest, LONGEST_REGION, LONGEST_ARCHIVE):
+    given = (service, region, archive, store)
+    if is_short and given == (longest, LONGEST_REGION, LONGEST_ARCHIVE, LONGEST_STORE):
         return text
-    config = _config(service, region, archive)
+    config = _config(*given)
     if not is_short:
-        tokens = {region, *astuple(archive)}
+        tokens = {region, *astuple(archive), store.bucket}
         config["write_files"] = [_compressed(entry, tokens) for entry in config["write_files"]]
     return _yaml(config)
 
 
-def _config(service: Service, region: str, archive: Archive) -> dict[str, list[Any]]:
+def _config(service: Service, region: str, archive: Archive, store: Store) -> dict[str, list[Any]]:
     scripts = boot.scripts(service, region, archive, tuple(environment(service)))
     config: dict[str, list[Any]] = {
         # Ubuntu installs upgrades hours after a boot, and restarts what uses them: a replica, too. It has its
@@ -99,11 +103,15 @@ def _config(service: Service, region: str, archive: Archive) -> dict[str, list[A
             _file(path, "0644", content) for path, content in models.files(service, HOME).items()
         ]
         if not service.scripts_in_bundle:
-            # Compressed in any case: the others stay readable for longer.
-            fetcher = _file(f"{HOME}/{models.SCRIPT}", "0644", models.script())
-            config["write_files"].append(_compressed(fetcher, ()))
+            config["write_files"].append(_program(models.SCRIPT, models.script()))
         # First: they take the longest.
         config["runcmd"].insert(1, ["systemctl", "enable", "--now", "--no-block", "spotrelay-models.service"])
+    if service.pack:
+        config["write_files"].append(_file(f"{HOME}/{packs.PLAN}", "0644", packs.plan(service, store)))
+        if not service.scripts_in_bundle:
+            config["write_files"].append(_program(packs.UNPACK, packs.script()))
+            if not service.models:
+                config["write_files"].append(_program(models.SCRIPT, models.script()))
     if service.has_nvidia:
         config["bootcmd"].append(["sh", "-c", HOLD])
     if service.reports_gpus:
@@ -129,7 +137,7 @@ def environment(service: Service) -> dict[str, str]:
 
 
 def size(service: Service) -> int:
-    """Bytes of user data, in the region with the longest name, with a version of each secret and model."""
+    """Bytes of user data, in the region with the longest name, with all that is pinned."""
     return len(user_data(_longest(service), LONGEST_REGION).encode())
 
 
@@ -138,7 +146,13 @@ def _longest(service: Service) -> Service:
         service,
         secret_versions=dict.fromkeys(service.secrets.values(), LONGEST_VERSION),
         models=tuple(replace(model, digest=LONGEST_DIGEST) for model in service.models),
+        pack=service.pack and replace(service.pack, manifest=LONGEST_DIGEST),
     )
+
+
+def _program(name: str, text: str) -> dict[str, Any]:
+    """Compressed in any case: the others stay readable for longer."""
+    return _compressed(_file(f"{HOME}/{name}", "0644", text), ())
 
 
 def _file(path: str, permissions: str, content: str) -> dict[str, Any]:

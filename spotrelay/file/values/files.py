@@ -94,6 +94,16 @@ class Model:
     """What was there at the deployment; None: nobody has asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """`spotrelay.pack`: what set-up makes, to be had from a pack."""
+
+    paths: tuple[str, ...]
+    """Directories, absolute."""
+    manifest: str | None = None
+    """SHA-256 of the pack that was chosen at the deployment; None: set-up runs."""
+
+
 class FilesError(ValueError):
     """A source or target can't be used; the text says why and what to do instead."""
 
@@ -167,6 +177,35 @@ def model_path(text: str) -> str:
     if not text.startswith("/"):
         raise FilesError("expected an absolute path such as /models/llama3-8b")
     return target(text)
+
+
+NOT_PACKED = frozenset(
+    (
+        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "media", "mnt"),
+        *("proc", "run", "sbin", "snap", "sys", "tmp", "usr", "var"),
+    )
+)
+"""Of the system: an instance has them from its image, and they would be put aside as a whole."""
+
+
+def pack_path(text: str) -> str:
+    """A directory that a pack has.
+
+    Raises:
+        FilesError: it is none that may be put in place as a whole.
+    """
+    if not text.startswith("/"):
+        raise FilesError("expected an absolute path such as /opt/vllm")
+    found = target(text)
+    first, *below = found.strip("/").split("/")
+    if first in NOT_PACKED:
+        raise FilesError(
+            f"/{first} is the system's, and an instance has it from its image: let setup install into a"
+            " directory such as /opt/vllm, and name that"
+        )
+    if not below and first in ("home", "opt", "root", "srv"):
+        raise FilesError(f"has more than setup's: name a directory below it, such as /{first}/vllm")
+    return found
 
 
 def model_source(url: str) -> Bucket:

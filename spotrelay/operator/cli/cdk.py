@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import spotrelay
+from spotrelay.file.instance.packs import DEFAULT_QUALIFIER
 from spotrelay.operator.cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.operator.cli.telling import Teller
 from spotrelay.operator.deploy.stack_remedies import remedy
@@ -224,6 +225,11 @@ def _is_cancelled(line: str) -> bool:
 def _last(lines: Sequence[str]) -> str:
     said = [line.strip() for line in lines if line.strip()]
     return said[-1] if said else "it said nothing"
+
+
+def qualifier() -> str:
+    """Of the account's bootstrap stack, by which its bucket and its version are found."""
+    return str(configured().get("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER))
 
 
 def configured() -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from spotrelay.file.compile.check import local_files
 from spotrelay.file.service import Service
 from spotrelay.file.source.inputs import Inputs, InputsError, inputs
 from spotrelay.messages import few
-from spotrelay.operator.cli import cdk, control_plane, models
+from spotrelay.operator.cli import cdk, control_plane, models, packs
 from spotrelay.operator.cli.cdk import Cdk
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.files import load_all
@@ -49,9 +49,6 @@ ENDED_READ = 100
 SPOTS_ROLE = "AWSServiceRoleForEC2Spot"
 """EC2's own, in whose name it encrypts the disks of Spot instances:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
-
-DEFAULT_QUALIFIER = "hnb659fds"
-"""Of what `cdk bootstrap` makes: https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-customizing.html"""
 
 FILTERED = 50
 """Parameters that one DescribeParameters takes."""
@@ -203,6 +200,7 @@ class Deployer:
         own = {**cdk.configured(), **said}
         said["secret_versions"] = pinned(latest, own.get("secret_versions"))
         said["model_versions"] = pinned(self._models(), own.get("model_versions"))
+        said["pack_versions"] = pinned(self._packs(), own.get("pack_versions"))
         self._cdk.synth(said, directory)
         self._teller.now("compares the templates with what is deployed")
         assembly = Assembly(directory)
@@ -301,14 +299,35 @@ class Deployer:
             self._teller.say(f"{source}: {one.objects} objects, {one.size / 1e9:.1f} GB")
         return there.digests
 
+    def _packs(self) -> dict[str, str]:
+        """What instances will start from, by service; a line for each that has no pack.
+
+        Raises:
+            PortError: S3 can't be asked.
+        """
+        found: dict[str, str] = {}
+        for service in self._services:
+            if service.pack is None:
+                continue
+            there = packs.newest(self.clients, packs.bucket(self.account, self.region), service)
+            if there is None:
+                self._teller.say(
+                    f"{service.name}: no pack fits its set-up, so each replica runs it: once this is"
+                    f" deployed, spotrelay pack {service.path} makes one"
+                )
+            else:
+                made_at = f"{there.made_at:%Y-%m-%d %H:%M} UTC"
+                self._teller.say(f"{service.name}: replicas start from the pack of {made_at}")
+                found[service.name] = there.manifest
+        return found
+
     def _may_deploy(self) -> list[str]:
         """Ask what would end a deployment anyhow, before the templates are made; all services' stacks.
 
         Raises:
             CommandError, PortError: something would.
         """
-        qualifier = cdk.configured().get("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
-        self._must_be_bootstrapped(Bootstrap(f"/cdk-bootstrap/{qualifier}/version", 1))
+        self._must_be_bootstrapped(Bootstrap(f"/cdk-bootstrap/{cdk.qualifier()}/version", 1))
         for name in (CONTROL_PLANE_STACK, NETWORK_STACK, *(SERVICE_STACK + s.name for s in self._services)):
             self._must_take_templates(name)
         return self.stacks.named(SERVICE_STACK, are_deployed=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
-from spotrelay.plane.core.names import SERVICE_STACK
+from spotrelay.plane.core.names import PACKS_OUTPUT, SERVICE_STACK
 from spotrelay.plane.core.quotas import LEAST_GIVEN, services_carried
 from spotrelay.plane.view.words import duration
 
@@ -199,6 +200,7 @@ class Removal:
         waiting, begun, draining = list(self.services), dict[str, str](), set[str]()
         while waiting or begun:
             for name in waiting[: AT_ONCE - len(draining)]:
+                self._end_packing(name, teller)
                 begun[name] = self.stacks.delete(self.services[name])
                 waiting.remove(name)
                 draining.add(name)
@@ -213,7 +215,8 @@ class Removal:
                     teller.now(f"{drain or name}: {stack.name} is deleted ({duration(limit.elapsed_s)})")
                     continue
                 del begun[name]
-                ends.append(End(name, str(self.there[name]), self._all_left(name, left, limit)))
+                left = "; ".join(filter(None, (self._all_left(name, left, limit), self._packs_left(name))))
+                ends.append(End(name, str(self.there[name]), left))
                 teller.say(str(ends[-1]))
             if limit.is_over:
                 over = f"not begun within {duration(limit.lasts_s)}"
@@ -256,6 +259,34 @@ class Removal:
         states = Counter(str(r.state) for r in rows.replicas.values())
         counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         return f"{name}: {counted}" if counted else ""
+
+    def _end_packing(self, name: str, teller: Teller) -> None:
+        """End what makes a pack: its network interface would keep the stack from going."""
+        from spotrelay.operator.aws import packs
+        from spotrelay.plane.core.ports import PortError
+
+        if PACKS_OUTPUT not in self.services[name].outputs:
+            return
+        try:
+            if there := packs.at_work(self.clients, name):
+                packs.end(self.clients, there)
+        except PortError as error:
+            teller.say(f"{name}: an instance that makes a pack may hold the stack until it ends: {error}")
+
+    def _packs_left(self, name: str) -> str:
+        """Delete its packs, which are in no stack; why some are left."""
+        from spotrelay.operator.aws import packs
+        from spotrelay.plane.core.ports import PortError
+
+        where = self.services[name].outputs.get(PACKS_OUTPUT)
+        if where is None:
+            return ""
+        bucket, _, prefix = where.removeprefix("s3://").partition("/")
+        try:
+            packs.drop(self.clients, bucket, prefix, (), datetime.max.replace(tzinfo=UTC))
+        except PortError as error:
+            return f"packs below {where}/: {error}"
+        return ""
 
     def _all_left(self, name: str, left: str, limit: Limit) -> str:
         """What is left of a service, by its ID."""

@@ -55,6 +55,20 @@ the tick queue, which the operator's commands write to."""
 INSTANCE_ROLE_PATH = "/spotrelay/"
 """IAM path of the instances' roles: the functions may pass roles under this path and no others."""
 
+PACK_ROLE_PATH = "/spotrelay-pack/"
+"""IAM path of the roles that may write packs. It isn't below `INSTANCE_ROLE_PATH`: no function may pass one,
+and what has one is launched by an operator's command alone."""
+
+PACKS_OUTPUT = "Packs"
+"""Output of a service's stack: where its packs are, as s3://bucket/prefix."""
+
+PACK_PROFILE_OUTPUT = "PackProfile"
+"""Output of a service's stack: ARN of the instance profile with which a pack is made."""
+
+TAG_PACK = "spotrelay:pack"
+"""Tag of an instance that makes a pack: the service's name. It has no `TAG_SERVICE`, so that the controller
+neither sees nor ends it; it ends itself."""
+
 EVENT_SOURCE = "spotrelay"
 """Source of our own events on EventBridge's default bus. AWS keeps `aws.` to itself, and no rule of ours
 matches any other source: what we say can't wake us."""

@@ -1,0 +1,36 @@
+"""Which set-up a pack stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spotrelay.file.instance import boot, bundle
+from spotrelay.file.model import Service
+
+SETUP = ("setup.sh", "aws.sh", "prepare.sh", "task/shell.sh")
+"""The scripts that once.sh asks for, too."""
+
+
+def fit(service: Service, environment: Mapping[str, str]) -> str:
+    """A name for all that set-up depends on; packs of another one don't fit.
+
+    `environment`: what service.env holds. Not the versions of secrets: a token that was renewed fetches the
+    same. Nor `run`, which is short-lived, so that a changed option of a server needs no new pack.
+
+    Raises:
+        FilesError: the service's files can't be read.
+    """
+    # Scripts that come with the files would make them others with each change of `run`.
+    alone = replace(service, scripts_in_bundle=False, secret_versions={})
+    files = bundle.digest(alone) if bundle.is_needed(alone) else ""
+    scripts = boot.scripts(alone, "", bundle.Archive("", files), tuple(environment))
+    parts = [
+        [scripts.get(name) for name in SETUP],
+        dict(environment),
+        [service.image.reference, dict(service.image.by_region), service.arch],
+        list(service.pack.paths if service.pack else ()),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

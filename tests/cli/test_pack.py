@@ -1,0 +1,282 @@
+"""`spotrelay pack`: one instance, which ends in any case; and what speaks against launching it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from typer.testing import CliRunner
+
+from spotrelay.file.instance.fitting import fit
+from spotrelay.file.instance.packs import Store, prefix
+from spotrelay.file.instance.userdata import environment
+from spotrelay.file.service import Service, load, user_data
+from spotrelay.operator.aws.packs import below
+from spotrelay.operator.cli import deploying
+from spotrelay.operator.cli.app import app
+from spotrelay.operator.cli.down import Removal
+from spotrelay.operator.cli.options import Where
+from spotrelay.operator.cli.telling import Teller
+from spotrelay.operator.deploy.remains import Remains
+from spotrelay.operator.deploy.stacks import Stack, Stacks
+from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, TAG_PACK, TAG_SERVICE, service_parameter
+from tests.cli.test_deploying import FakeStacks
+from tests.contract.conftest import TABLE, make_table
+from tests.examples import demo_spec
+from tests.json_documents import check
+
+FILE = """\
+name: demo
+service: {replicas: 1}
+resources: {instance_types: [m5.large, m5.xlarge], ports: 8081}
+spotrelay: {pack: {paths: [/opt/made]}}
+setup: mkdir -p /opt/made
+run: exec python3 -m http.server
+"""
+
+BUCKET, MANIFEST = "packs", "1" * 64
+
+
+@dataclass
+class Account:
+    """An account of moto's with the service of FILE, deployed."""
+
+    clients: Clients
+    file: Path
+    service: Service
+    stack: Stack | None
+    """The service's."""
+
+    def run(self, *options: str, answer: str = "") -> tuple[int, str, str]:
+        """Exit code, output and errors of a packing."""
+        arguments = ["pack", str(self.file), "--region", "us-east-1", *options]
+        result = CliRunner().invoke(app, arguments, input=answer)
+        return result.exit_code, result.stdout, result.stderr
+
+    def instances(self) -> list[dict[str, Any]]:
+        """All that was ever launched."""
+        answer: Any = self.clients.ec2.describe_instances()
+        return [i for reservation in answer["Reservations"] for i in reservation["Instances"]]
+
+    def packed(self, body: bytes = b'{"shards": []}') -> None:
+        """What the instance does last."""
+        key = f"{below(self.service)}/{MANIFEST}.json"
+        self.clients.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
+    """With nothing of this machine's own AWS configuration."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    file = tmp_path / "demo.yaml"
+    file.write_text(FILE)
+    with mock_aws():
+        clients = Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
+        iam: Any = clients.iam
+        profile = iam.create_instance_profile(InstanceProfileName="pack")["InstanceProfile"]
+        outputs = {"PackProfile": profile["Arn"]}
+        stack = Stack("id", "SpotRelay-Service-demo", "CREATE_COMPLETE", outputs)
+        found = Account(clients, file, load(file), stack)
+        # moto's CloudFormation wants packages that nothing else here needs.
+        monkeypatch.setattr(Stacks, "find", lambda *_: found.stack)
+        clients.s3.create_bucket(Bucket=BUCKET)
+        deploy(found, user_data(found.service, "us-east-1", store=store(found.service)))
+        yield found
+
+
+def store(service: Service) -> Store:
+    """Where its packs are."""
+    return Store(BUCKET, fit(service, environment(service)))
+
+
+def deploy(account: Account, text: str) -> None:
+    """A control plane, and the service with instances that have this user data."""
+    ec2: Any = account.clients.ec2
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    template = ec2.create_launch_template(
+        LaunchTemplateName="demo",
+        LaunchTemplateData={"ImageId": image, "UserData": base64.b64encode(text.encode()).decode()},
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    subnets = {s["SubnetId"]: s["AvailabilityZone"] for s in ec2.describe_subnets()["Subnets"]}
+    spec = replace(demo_spec(), launch_template_id=template, version=1, subnets=subnets)
+    ssm: Any = account.clients.ssm
+    claim = json.dumps({"table": TABLE, "tick_queue_url": "https://q"})
+    ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=claim, Type="String")
+    ssm.put_parameter(Name=service_parameter("demo"), Value=json.dumps(spec.to_dict()), Type="String")
+    make_table(account.clients)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """While the command waits."""
+    monkeypatch.setattr("spotrelay.operator.cli.pack.time.sleep", lambda _: happens())
+
+
+def test_an_instance_packs_and_ends(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With user data and role of its own, no tag that the controller knows, and an end of its own."""
+    meanwhile(monkeypatch, account.packed)
+    code, out, err = account.run("--yes", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    check("pack", document)
+    assert (document["service"], document["manifest"]) == ("demo", MANIFEST)
+    (instance,) = account.instances()
+    assert instance["State"]["Name"] in ("shutting-down", "terminated")
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert tags[TAG_PACK] == "demo"
+    assert TAG_SERVICE not in tags
+    ec2: Any = account.clients.ec2
+    said = ec2.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
+    text = gzip.decompress(base64.b64decode(said["UserData"]["Value"])).decode()
+    assert "/opt/spotrelay/pack.py" in text
+    assert "once.sh" not in text
+    end = ec2.describe_instance_attribute(
+        InstanceId=instance["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
+    )
+    assert end["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
+
+
+def test_an_instance_that_ends_without_a_pack(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1, and what it said last."""
+
+    def ends() -> None:
+        ids = [instance["InstanceId"] for instance in account.instances()]
+        account.clients.ec2.terminate_instances(InstanceIds=ids)
+
+    meanwhile(monkeypatch, ends)
+    words = "[1] spotrelay: nothing is packed: set-up has failed\n"
+    monkeypatch.setattr("spotrelay.operator.aws.console.console_output", lambda *_: f"x\n{words}y")
+    code, _, err = account.run("--yes")
+    assert code == 1
+    assert "has ended without a pack: nothing is packed: set-up has failed" in err
+
+
+def test_a_command_that_is_stopped_ends_its_instance(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does if it fails."""
+
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    meanwhile(monkeypatch, stopped)
+    assert account.run("--yes")[0] != 0
+    (instance,) = account.instances()
+    assert instance["State"]["Name"] in ("shutting-down", "terminated")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("spotrelay: {pack: {paths: [/opt/made]}}", "", "there is no spotrelay.pack: say there which"),
+        (
+            "mkdir -p",
+            "mkdir -vp",
+            "has another set-up than what is deployed, which would be packed: spotrelay up",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_packed(
+    old: str, new: str, words: str, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is launched."""
+    meanwhile(monkeypatch, account.packed)
+    account.file.write_text(FILE.replace(old, new))
+    code, _, err = account.run("--yes")
+    assert code in (1, 2)
+    assert words in err
+    assert not account.instances()
+
+
+def test_a_service_that_was_deployed_without(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stack has no role for it."""
+    meanwhile(monkeypatch, account.packed)
+    account.stack = None
+    code, _, err = account.run("--yes")
+    assert code == 1
+    assert "demo is deployed without spotrelay.pack: spotrelay up" in err
+    assert not account.instances()
+
+
+def already_packs(account: Account) -> str:
+    """The ID of an instance that makes a pack of the service."""
+    ec2: Any = account.clients.ec2
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": TAG_PACK, "Value": "demo"}]}]
+    answer = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
+    return str(answer["Instances"][0]["InstanceId"])
+
+
+def test_one_instance_packs_a_service_at_a_time(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's, or one whose command has died: it ends by itself, and is named."""
+    meanwhile(monkeypatch, account.packed)
+    id_ = already_packs(account)
+    code, _, err = account.run("--yes")
+    assert code == 1
+    assert f"{id_} packs demo already: wait until it has ended, which it does by itself, or end it" in err
+    assert len(account.instances()) == 1
+
+
+def test_a_removal_ends_who_packs_and_deletes_the_packs(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance would keep the stack's security group from going, and packs are in no stack."""
+    monkeypatch.setattr("spotrelay.operator.cli.down.LOOK_S", 0.0)
+    monkeypatch.setattr("spotrelay.operator.deploy.remains.remains", lambda *_: Remains())
+    already_packs(account)
+    account.packed()
+    fake: Any = FakeStacks()
+    outputs = {"Packs": f"s3://{BUCKET}/{prefix('demo')}"}
+    services = {"demo": Stack("demo", "demo", "CREATE_COMPLETE", outputs)}
+    removal = Removal(account.clients, None, fake, {"demo": Remains()}, services)
+    (end,) = removal.carried_out(Teller(), deploying.Limit.of(60))
+    assert not end.left
+    (instance,) = account.instances()
+    assert instance["State"]["Name"] in ("shutting-down", "terminated")
+    assert "Contents" not in account.clients.s3.list_objects_v2(Bucket=BUCKET)
+
+
+def test_it_asks_before_it_costs(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it will cost; no is no."""
+    meanwhile(monkeypatch, account.packed)
+    code, out, _ = account.run(answer="n\n")
+    assert code != 0
+    assert "an on-demand m5.large runs set-up and packs /opt/made: an unknown price an hour" in out
+    assert not account.instances()
+    assert "--json needs --yes" in account.run("--json")[2]
+
+
+def test_up_takes_the_newest_pack_of_the_present_set_up(
+    account: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says so; without one it says what replicas do instead, and how to make one."""
+    monkeypatch.setattr("spotrelay.operator.cli.packs.bucket", lambda *_: BUCKET)
+    (tmp_path / "scratch").mkdir()
+    teller, limit = Teller(), deploying.Limit.of(60)
+    where = Where("us-east-1")
+    deployer = deploying.Deployer(where, [account.service], tmp_path / "scratch", teller, limit)
+    other = replace(account.service, setup="other")
+    account.clients.s3.put_object(Bucket=BUCKET, Key=f"{below(other)}/{'2' * 64}.json", Body=b"")
+    assert deployer._packs() == {}
+    said = capsys.readouterr().out
+    assert "demo: no pack fits its set-up, so each replica runs it" in said
+    assert f"spotrelay pack {account.file} makes one" in said
+    account.clients.s3.put_object(Bucket=BUCKET, Key=f"{below(account.service)}/{'3' * 64}.json", Body=b"")
+    time.sleep(1.1)  # S3 tells whole seconds
+    account.packed()
+    assert deployer._packs() == {"demo": MANIFEST}
+    assert "demo: replicas start from the pack of 20" in capsys.readouterr().out

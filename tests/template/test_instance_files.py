@@ -41,7 +41,7 @@ def synthesized(directory: Path, service: Service) -> Template:
 
 def granted(template: Template) -> dict[tuple[str, ...], tuple[list[str], Any]]:
     """Of the instances' role: actions → resources and condition, but for Session Manager's."""
-    role = template.id_with("AWS::IAM::Role", "Instances")
+    role = template.id_with("AWS::IAM::Role", "InstancesRole")
     return {
         tuple(as_list(s["Action"])): ([flat(r) for r in as_list(s["Resource"])], s.get("Condition"))
         for s in template.statements(role)
@@ -104,7 +104,7 @@ def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Pa
         FileMount("/c", Bucket("weights"), MountMode.MOUNT),
     )
     template = synthesized(tmp_path / "out", replace(service, file_mounts=mounts))
-    role = template.id_with("AWS::IAM::Role", "Instances")
+    role = template.id_with("AWS::IAM::Role", "InstancesRole")
     found = [
         (as_list(s["Action"]), [flat(r) for r in as_list(s["Resource"])], s.get("Condition"))
         for s in template.statements(role)

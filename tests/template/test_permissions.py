@@ -149,8 +149,8 @@ def test_foreign_instances_are_out_of_reach(
     assert condition["StringLike"] == {"aws:ResourceTag/aws:ec2launchtemplate:id": "lt-*"}
     profiles = "arn:<AWS::Partition>:iam::<AWS::AccountId>:instance-profile/spotrelay/*"
     assert flat(condition["ArnLike"]["ec2:InstanceProfile"]) == profiles
-    (profile,) = service_stack.all("AWS::IAM::InstanceProfile").values()
-    assert profile["Path"] == "/spotrelay/"
+    profile = service_stack.id_with("AWS::IAM::InstanceProfile", "InstancesProfile")
+    assert service_stack.all("AWS::IAM::InstanceProfile")[profile]["Path"] == "/spotrelay/"
 
 
 MADE = {"instance", "network-interface", "volume"}
@@ -274,7 +274,7 @@ def test_only_instance_roles_are_passed(
     passed_to = statement["Condition"]["StringEquals"]["iam:PassedToService"]
     assert all(service.startswith("ec2.amazonaws.com") for service in passed_to)
     roles = service_stack.all("AWS::IAM::Role")
-    assert roles[service_stack.id_with("AWS::IAM::Role", "Instances")]["Path"] == "/spotrelay/"
+    assert roles[service_stack.id_with("AWS::IAM::Role", "InstancesRole")]["Path"] == "/spotrelay/"
     assert sum(role.get("Path") == "/spotrelay/" for role in roles.values()) == 1
 
 

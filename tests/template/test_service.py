@@ -284,7 +284,7 @@ def test_the_version_is_what_is_kept(service_stack: Template) -> None:
 
 def test_an_instance_may_read_its_own_secrets_only(service_stack: Template, service: Service) -> None:
     """Beyond a Session Manager shell, the role reads the parameters that the file names, in any version."""
-    role = service_stack.id_with("AWS::IAM::Role", "Instances")
+    role = service_stack.id_with("AWS::IAM::Role", "InstancesRole")
     readable = [
         flat(resource).partition(":parameter")[2]
         for s in service_stack.statements(role)

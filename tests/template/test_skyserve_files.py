@@ -436,7 +436,7 @@ def _container(scripts: Mapping[str, str]) -> str | None:
 
 def _secrets(template: Template, run: str) -> dict[str, str]:
     fetched = dict(re.findall(r"^(\w+)=\$\(spotrelay_secret (\S+)\) ", run, re.MULTILINE))
-    role = template.id_with("AWS::IAM::Role", "Instances")
+    role = template.id_with("AWS::IAM::Role", "InstancesRole")
     readable = {
         flat(resource).partition(":parameter")[2]
         for statement in template.statements(role)

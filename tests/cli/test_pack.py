@@ -113,7 +113,13 @@ def deploy(account: Account, text: str) -> None:
         LaunchTemplateData={"ImageId": image, "UserData": base64.b64encode(text.encode()).decode()},
     )["LaunchTemplate"]["LaunchTemplateId"]
     subnets = {s["SubnetId"]: s["AvailabilityZone"] for s in ec2.describe_subnets()["Subnets"]}
-    spec = replace(demo_spec(), launch_template_id=template, version=1, subnets=subnets)
+    spec = replace(
+        demo_spec(),
+        launch_template_id=template,
+        version=1,
+        instance_types=account.service.instance_type_names,
+        subnets=subnets,
+    )
     ssm: Any = account.clients.ssm
     claim = json.dumps({"table": TABLE, "tick_queue_url": "https://q"})
     ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=claim, Type="String")

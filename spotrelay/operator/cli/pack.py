@@ -110,7 +110,7 @@ def _make(
         )
     survey = plane.store.recall(service.name, plane.region, datetime.now(UTC)).survey
     prices: Mapping[str, float] = survey.on_demand_prices if survey else {}
-    pools = _pools(service, spec, plane.region, prices)
+    pools = _pools(spec, prices)
     first = prices.get(pools[0].instance_type)
     teller.say(
         f"{service.name}: an on-demand {pools[0].instance_type} runs set-up and packs"
@@ -181,15 +181,9 @@ def _plan(user_data: str) -> dict[str, Any] | None:
     return None
 
 
-def _pools(
-    service: Service, spec: ServiceSpec, region: str, prices: Mapping[str, float]
-) -> Sequence[CapacityPool]:
+def _pools(spec: ServiceSpec, prices: Mapping[str, float]) -> Sequence[CapacityPool]:
     """The cheapest type first; of those without a known price, the file's order."""
-    from spotrelay.plane.core.pools import CapacityPool
-
-    types = sorted(service.instance_type_names, key=lambda name: prices.get(name, float("inf")))
-    zones = sorted({*spec.subnets.values()})
-    return [CapacityPool(region, zone, name) for name in types for zone in zones]
+    return sorted(spec.pools, key=lambda pool: prices.get(pool.instance_type, float("inf")))
 
 
 def _usd(amount: float | None) -> str:

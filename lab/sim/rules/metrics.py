@@ -148,7 +148,7 @@ class MetricChecker:
         for error in invocation.errors:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
                 # What a signal holds back depends on the document on record: unread, nobody can say.
-                least = int(not (is_signals and any(e.call is Call.DOCUMENT for e in invocation.errors)))
+                least = int(not any(e.call is Call.DOCUMENT for e in invocation.errors))
                 bounds.add(Metric.HELD_BACK, None, least, 1)
         if not is_signals:
             self._add_tick(invocation, bounds, is_whole=is_whole)

@@ -192,7 +192,6 @@ _to_launch = rollout.to_launch
 _proven = rollout.proven
 _version = interruption._version
 _denied_launch = launching._denied
-_last_there = interruption.last_there
 _surplus = strength._surplus
 _unclear = strength._unclear
 _incidents_after = incidents.after
@@ -1485,12 +1484,6 @@ def what_ec2_does_not_show_stays(
     """Scaling in takes the newest of those that start, though EC2 doesn't show the other one."""
     shown: Any = dict.fromkeys(r.instance_id for r in regular)
     return _surplus(spec, regular, count, replace(seen, instances=shown))
-
-
-@mistake(interruption, "last_there", Rule.SOMEBODY_ANSWERS, since=20000497, replicas=1)
-def nobody_serves_after_the_last_one(replicas: Collection[Replica]) -> list[Replica]:
-    """What starts is beyond its drain deadline when the last one that serves goes, and goes with it."""
-    return [r for r in _last_there(replicas) if r.serves] or _last_there(replicas)
 
 
 @mistake(incidents, "_is_due", Rule.INCIDENT_OVER, since=5)

@@ -88,3 +88,9 @@ def beside_fetch(text: str) -> str:
 def script() -> str:
     """What unpacks."""
     return beside_fetch(Path(unpack.__file__).read_text(encoding="utf-8"))
+
+
+def programs(service: Service) -> dict[str, str]:
+    """What an instance gets of ours, by name: what fetches models, and what unpacks by means of it."""
+    fetcher = {models.SCRIPT: models.script()} if service.models or service.pack else {}
+    return fetcher | ({UNPACK: script()} if service.pack else {})

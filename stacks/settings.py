@@ -238,41 +238,36 @@ def _inputs(context: Context) -> Inputs:
 
 
 def _secret_versions(context: Context) -> dict[str, int]:
-    versions: dict[str, int] = {}
-    for entry in _list(context, "secret_versions"):
-        parameter, _, version = entry.partition("=")
-        if not (re.fullmatch(PARAMETER_NAME, parameter) and re.fullmatch(r"[1-9]\d{0,8}", version)):
-            raise SettingsError(
-                "context secret_versions: expected parameters with their versions, such as"
-                f" /spotrelay/chat/HF_TOKEN=3, got {entry!r}"
-            )
-        versions[parameter] = int(version)
-    return versions
+    what = "parameters with their versions, such as /spotrelay/chat/HF_TOKEN=3"
+    pinned = _pinned(context, "secret_versions", PARAMETER_NAME, r"[1-9]\d{0,8}", what)
+    return {parameter: int(version) for parameter, version in pinned.items()}
 
 
 def _pack_versions(context: Context) -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for entry in _list(context, "pack_versions"):
-        service, _, sha256 = entry.partition("=")
-        if not (service and re.fullmatch(r"[0-9a-f]{64}", sha256)):
-            raise SettingsError(
-                "context pack_versions: expected services with the SHA-256 of their pack's manifest, such as"
-                f" chat=0123…, 64 digits, got {entry!r}: spotrelay up finds them by itself"
-            )
-        versions[service] = sha256
-    return versions
+    what = "services with the SHA-256 of their pack's manifest, such as chat=0123…, 64 digits"
+    return _pinned(context, "pack_versions", "[^=]+", _SHA256, what, _FOUND_BY_UP)
 
 
 def _model_versions(context: Context) -> dict[str, str]:
+    what = "models with their digests, such as s3://bucket/prefix=0123…, 64 digits"
+    return _pinned(context, "model_versions", "s3://.*", _SHA256, what, _FOUND_BY_UP)
+
+
+_SHA256 = "[0-9a-f]{64}"
+
+_FOUND_BY_UP = ": spotrelay up finds them by itself"
+
+
+def _pinned(
+    context: Context, name: str, key: str, version: str, what: str, remedy: str = ""
+) -> dict[str, str]:
+    """Entries such as `KEY=VERSION`, each a pattern, as a mapping."""
     versions: dict[str, str] = {}
-    for entry in _list(context, "model_versions"):
-        source, _, digest = entry.rpartition("=")
-        if not (source.startswith("s3://") and re.fullmatch(r"[0-9a-f]{64}", digest)):
-            raise SettingsError(
-                "context model_versions: expected models with their digests, such as"
-                f" s3://bucket/prefix=0123…, 64 digits, got {entry!r}: spotrelay up finds them by itself"
-            )
-        versions[source] = digest
+    for entry in _list(context, name):
+        found = re.fullmatch(f"(?P<key>{key})=(?P<version>{version})", entry, re.DOTALL)
+        if found is None:
+            raise SettingsError(f"context {name}: expected {what}, got {entry!r}{remedy}")
+        versions[found["key"]] = found["version"]
     return versions
 
 

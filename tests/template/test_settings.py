@@ -150,6 +150,11 @@ def test_envs_come_from_the_command_line_and_a_file(tmp_path: Path) -> None:
             "model_versions: expected models with their digests, such as s3:",
         ),
         ({"model_versions": "/llama=" + "0" * 64}, "got '/llama=0000"),
+        (
+            {"pack_versions": "chat=3"},
+            "pack_versions: expected services with the SHA-256 of their pack's manifest, such as chat=0123",
+        ),
+        ({"pack_versions": "=" + "0" * 64}, "spotrelay up finds them by itself"),
         ({"secret_versions": "/chat/token=0"}, "secret_versions: expected parameters with their versions"),
         (
             {"certificate_arn": CERTIFICATE, **IN_EU},
@@ -173,6 +178,12 @@ def test_versions_of_secrets_are_pinned_by_parameter() -> None:
     context = {"secret_versions": "/spotrelay/chat/A=3,/own/b=12"}
     assert AppSettings.from_context(context.get).secret_versions == {"/spotrelay/chat/A": 3, "/own/b": 12}
     assert AppSettings.from_context({"secret_versions": ""}.get).secret_versions == {}
+
+
+def test_packs_are_pinned_by_service() -> None:
+    """By the digest of a manifest, which says all that is in the pack."""
+    context = {"pack_versions": f"chat={'0' * 64},demo={'1' * 64}"}
+    assert AppSettings.from_context(context.get).pack_versions == {"chat": "0" * 64, "demo": "1" * 64}
 
 
 def test_models_are_pinned_by_their_digests() -> None:

@@ -264,8 +264,10 @@ class SimWorld:
     def _pause_s(self) -> float:
         """For how long no tick comes, though alarms have still to hear of one: everything else is at rest."""
         rows = [self.memory.load(spec.service) for spec in self.scenario.specs]
-        if any(request.until for one in rows for request in one.requests.values()):
-            return 0.0  # a number that ends meanwhile is no rest
+        ends = [request.until for one in rows for request in one.requests.values()]
+        ends += [one.standby_backoff.until for one in rows]
+        if any(end is not None and time_of(end) > self.scheduler.now for end in ends):
+            return 0.0  # a number or a standby's back-off that ends meanwhile is no rest
         pause_s = self.alarms.pause_s()
         if pause_s:
             self.say("the schedule stops for an hour")

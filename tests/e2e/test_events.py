@@ -39,7 +39,7 @@ def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(s
     letters = stand.dead_letters()
     assert {message["Body"] for message in letters} == {"{not JSON", broken}
     assert {message["MessageAttributes"]["source"]["StringValue"] for message in letters} == {"signals"}
-    seen = stand.watch.until(lambda seen: len(seen.ready) == 3, "three replicas that serve", 90)
+    seen = stand.watch.until(lambda seen: len(seen.ready) == 3, "three replicas that serve", WITHIN_S)
     assert len(seen.replacements(victim.id)) == 1
 
 

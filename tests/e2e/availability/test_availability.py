@@ -14,6 +14,7 @@ from tests.e2e.availability.conftest import DRAIN_S
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import CLIENTS, Clients
 from tests.e2e.faults.bench import Bench
+from tests.e2e.stand import WITHIN_S
 
 DRAIN_DEADLINE_S = EC2_WARNING_S - DRAIN_S - timing.DRAIN_SETTLE_S
 """From a warning until requests may be cut."""
@@ -29,7 +30,9 @@ def test_an_instance_that_cannot_be_terminated_holds_up_nobody(stories: Stories)
     bench.until_alarm(Metric.ACTION_REQUIRED)
     (kept,) = (r for r in bench.watch.look().present if r.state is ReplicaState.DRAINING)
     bench.want(len(story.before))
-    seen = bench.watch.until(lambda seen: len(seen.ready) == len(story.before), "as many as wanted serve", 90)
+    seen = bench.watch.until(
+        lambda seen: len(seen.ready) == len(story.before), "as many as wanted serve", WITHIN_S
+    )
     assert seen.replicas[kept.id].state is ReplicaState.DRAINING
     assert _state(bench, str(kept.instance_id)) == "running"
     bench.cloud.clear_faults()

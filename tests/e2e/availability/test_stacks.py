@@ -20,6 +20,7 @@ from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
+from tests.e2e.stand import WITHIN_S
 
 REMOVED = "hung"
 REMOVED_STACK = f"SpotRelay-Service-{REMOVED}"
@@ -99,7 +100,7 @@ def test_a_redeployment_under_load(demo: Bench) -> None:
         victim = demo.victim()
         demo.warn(victim)
         demo.want(present + 1)
-        demo.watch.until(lambda seen: len(seen.ready) == present + 1, "as many as wanted serve", 90)
+        demo.watch.until(lambda seen: len(seen.ready) == present + 1, "as many as wanted serve", WITHIN_S)
         clients.were_served()
     assert [r.replaces for r in demo.watch.look().present].count(victim.id) == 1
 

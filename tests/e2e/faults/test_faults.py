@@ -42,10 +42,11 @@ def test_the_table_unavailable_for_30_s(fresh: Bench) -> None:
     """
     before = fresh.settled().regulars
     victim = fresh.victim()
-    since, started = fresh.last_call(), time.monotonic()
+    started = time.monotonic()
     for role in (fresh.on_signal, fresh.reconcile):
         fresh.cloud.inject_fault("dynamodb:*", "InternalServerError", status=503, role=role, for_s=FOREVER_S)
     time.sleep(OUTAGE_BEFORE_WARNING_S)
+    since = fresh.last_call()  # a tick under way when the outage began has ended
     fresh.warn(victim)
     fresh.eventually(lambda: fresh.interruption(victim)["reclaimed_at"] is not None, "EC2 takes the instance")
     time.sleep(max(started + OUTAGE_S - time.monotonic(), 0))
@@ -59,7 +60,8 @@ def test_the_table_unavailable_for_30_s(fresh: Bench) -> None:
 def test_lost_and_repeated_warnings(light: Bench) -> None:
     """A warning that arrives three times, twenty times or never makes one replacement each time.
 
-    And its replica is out of rotation before EC2 takes it: of the one that never came a tick learns in time.
+    And the replica leaves the rotation: before EC2 takes it if the warning came. If it never came, a tick
+    notices, which a busy machine may run after these short warnings have ended; the simulation says when.
     """
     before = light.settled().regulars
     deliveries: tuple[Literal["lost"] | int, ...] = (3, 20, "lost")
@@ -68,10 +70,11 @@ def test_lost_and_repeated_warnings(light: Bench) -> None:
         victims.append(light.victim())
         light.warn(victims[-1], deliver=deliver)
     assert light.settled().regulars == before + len(deliveries)
-    for victim in victims:
+    for victim, deliver in zip(victims, deliveries, strict=True):
         known = light.interruption(victim)
         assert known["deregistered_at"] is not None
-        assert known["reclaimed_at"] is None or known["deregistered_at"] < known["reclaimed_at"]
+        in_time = known["reclaimed_at"] is None or known["deregistered_at"] < known["reclaimed_at"]
+        assert in_time or deliver == "lost"
 
 
 def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,12 @@ ADVISOR_PATH = f"/{BUCKET}/{KEY}"
 
 MAX_ERROR_BODY = 64 * 1024
 """How much of an error's body is kept to find its code."""
+
+DEPLOYMENTS = frozenset({"CreateStack", "UpdateStack", "ExecuteChangeSet"})
+
+DEPLOYED_WITHIN_S, DEPLOYED_POLL_S = 10.0, 0.05
+"""The CDK would wait five seconds for what is done in one. What takes longer is under way when it looks; its
+client waits a minute for an answer."""
 
 TLS = (b"x-forwarded-proto", b"https")
 """AWS is reached over TLS. We stand for its far end, so policies that demand aws:SecureTransport are met."""
@@ -169,10 +176,19 @@ class Front:
             return
         if call.service == "cloudformation":
             self._ministack.prepare_cloudformation()
+            if call.action in DEPLOYMENTS:
+                send = partial(self._once_deployed, send)
         if answer:
             send = rewrite(send, partial(thin_json, call.action, answer))
         over_tls = {**scope, "headers": [*scope["headers"], TLS]}
         await self._pass_on(call, over_tls, receive, send)
+
+    async def _once_deployed(self, send: Send, message: Message) -> None:
+        """Answer when the stack is done: who deploys looks at it at once, and then every five seconds."""
+        until = time.monotonic() + DEPLOYED_WITHIN_S
+        while self._ministack.is_deploying() and time.monotonic() < until:
+            await asyncio.sleep(DEPLOYED_POLL_S)
+        await send(message)
 
     async def _fail(self, call: _Call, fault: ApiFault, send: Send) -> None:
         """Answer with the fault's error. A call that has taken effect is in the log as it went."""

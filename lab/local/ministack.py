@@ -973,6 +973,11 @@ class MiniStack:
             cloudformation = import_module("ministack.services.cloudformation")
             keep_what_is_needed(cloudformation.stacks, cloudformation._stacks)
 
+    def is_deploying(self) -> bool:
+        """Whether CloudFormation is at work on a stack."""
+        stacks = import_module("ministack.services.cloudformation")._stacks
+        return any(stack.get("StackStatus", "").endswith("_IN_PROGRESS") for stack in stacks.values())
+
     def _composite_handlers(self) -> dict[str, Callable[..., Any]]:
         cloudwatch: Any = self._services["cloudwatch"]
 

@@ -52,7 +52,8 @@ WITHIN_S = 240.0
 """A bound on what takes seconds, or a minute where a killed tick's lease holds, for machines that are busy
 otherwise; nothing is judged by its speed."""
 
-POLL_S = 0.2
+POLL_S = 0.5
+"""Each look is two queries or more: workers that look five times a second would keep a processor busy."""
 
 
 Record = TypeVar("Record", Incidents, AlarmState, Replica)
@@ -66,7 +67,7 @@ class Stand:
         self.service = service
         self.cloud = operator.cloud
         self.outputs = operator.deployment.control_plane
-        self.watch = Watch(operator.store, service, lambda _: None)
+        self.watch = Watch(operator.store, service, lambda _: None, sleep=lambda _: time.sleep(POLL_S))
         self._sqs = operator.session.client("sqs")
         self._cloudwatch = operator.session.client("cloudwatch")
 

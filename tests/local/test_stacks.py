@@ -96,6 +96,19 @@ def target_groups(ground: Ground) -> set[str]:
     return {g["TargetGroupArn"] for g in ground.aws.elb.describe_target_groups()["TargetGroups"]}
 
 
+def test_who_deploys_finds_a_quick_stack_done(aws: Aws) -> None:
+    """An answer waits for a stack that takes a second: the CDK looks at once, and then every five seconds."""
+    cloudformation, name = aws.client("cloudformation"), f"stack-{uuid.uuid4().hex[:8]}"
+    wait = {"Handle": {"Ref": "Handle"}, "Timeout": "1"}
+    resources = {
+        "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+        "Wait": {"Type": "AWS::CloudFormation::WaitCondition", "Properties": wait},
+    }
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": resources}))
+    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    assert stack["StackStatus"] == "ROLLBACK_COMPLETE"
+
+
 def test_security_group_rules_are_resources(ground: Ground) -> None:
     """A rule between two groups, a resource of its own in the CDK, is in its group and goes with it."""
     rule = {

@@ -12,10 +12,13 @@ from lab.local.catalog import ON_DEMAND_CAPACITY
 from spotrelay.plane.core.ports import Unavailable
 from spotrelay.plane.core.replica import Replica
 from tests.e2e.faults import rules
-from tests.e2e.stand import POLL_S, Stand
+from tests.e2e.stand import Stand
 
 SETTLED_WITHIN_S = 300.0
 """Seconds are usual; a minute after a tick was killed, because its lease holds for so long."""
+
+SETTLED_POLL_S = 1.0
+"""All facts together are some twenty calls."""
 
 WARNERS = 8
 """Threads that warn instances: so many warnings are under way at once."""
@@ -117,7 +120,7 @@ class Bench(Stand):
                     return facts
             if time.monotonic() > deadline:
                 raise AssertionError("\n  ".join([f"not settled within {SETTLED_WITHIN_S:.0f} s:", *found]))
-            time.sleep(POLL_S)
+            time.sleep(SETTLED_POLL_S)
 
     def nothing_is_under_way(self) -> None:
         """Wait until no instance of any service comes or goes, and what was said about them is processed."""

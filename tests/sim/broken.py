@@ -494,19 +494,19 @@ def who_is_silent_once_stays_so(spec: ServiceSpec, rows: Rows, answers: Answers,
     return [steps.note_silence(replica, now) for replica in silent]
 
 
-@broken_stage(silence.take_out, Rule.REFUSING_LEAVES, since=92)
+@broken_stage(silence.take_out, Rule.REFUSING_LEAVES, since=131)
 def who_refuses_stays(*args: Any) -> Iterator[Step]:
     """A replica that refuses every request keeps the most of them until its successor serves."""
     return iter(())
 
 
-@mistake(silence, "enough", Rule.REFUSING_LEAVES, since=72)
+@mistake(silence, "enough", Rule.REFUSING_LEAVES, since=172)
 def all_who_refuse_leave(spec: ServiceSpec) -> int:
     """Where the probe is wrong for all of them, the rotation is emptied."""
     return 0
 
 
-@mistake(silence, "_is_busy", Rule.BUSY_STAYS, since=55)
+@mistake(silence, "_is_busy", Rule.BUSY_STAYS, since=86)
 def the_busy_are_replaced(*args: Any) -> bool:
     """What a replica tells of its work is no reason to wait."""
     return False
@@ -1030,7 +1030,7 @@ def what_runs_enters_unasked(
         self._ports.router.register(spec, [i for i in starting if i], ports)
 
 
-@mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY, since=58)
+@mistake(reconcile, "trusted", Rule.PROBED_BEFORE_ENTRY, since=153)
 def a_prober_that_fails_lets_all_in(_spec: ServiceSpec, _seen: Any, unasked: Any, _now: datetime) -> set[str]:
     """What the prober couldn't ask is registered, though others are healthy."""
     return set(unasked)
@@ -1088,7 +1088,7 @@ def no_on_demand_base(spec: ServiceSpec) -> int:
     return 0 if spec.use_spot else spec.replicas
 
 
-@mistake(failures, "is_held", Rule.FAILURE_BACKOFF)
+@mistake(failures, "is_held", Rule.FAILURE_BACKOFF, since=66)
 def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     """Replicas that never become ready are launched again at once."""
     return False
@@ -1255,7 +1255,7 @@ def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime
     return not any(moves._was_just_tried(r, now) for r in seen.rows.replicas.values())
 
 
-@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, since=448)
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, since=495)
 def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Step]:
     """The old replica goes when the new one is launched, not when it is ready."""
     rising = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
@@ -1336,7 +1336,7 @@ def an_override_vouches_for_all_that_its_tick_sees(*_: object) -> str:
     return ""
 
 
-@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=302)
+@mistake(holding, "lapsed", Rule.OVERRIDE_BOUND, since=576)
 def an_override_that_says_nothing_is_for_everything(
     override: Override, before: Held, held: Sequence[HoldBack]
 ) -> str:
@@ -1446,7 +1446,7 @@ def a_request_that_is_denied_counts_as_a_lack_of_capacity(*args: Any) -> Changes
     return replace(denied, update=tuple(replace(row, is_denied=False) for row in denied.update))
 
 
-@mistake(rollout, "is_taken_back", Rule.ROLLED_BACK, since=239)
+@mistake(rollout, "is_taken_back", Rule.ROLLED_BACK, since=891)
 def what_was_taken_back_goes_on(*args: Any) -> bool:
     """What still starts when an operator goes back takes the place of what serves."""
     return False
@@ -1470,14 +1470,14 @@ def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     return set()
 
 
-@mistake(strength, "_unclear", Rule.TICK_COMPLETE, since=2572)
+@mistake(strength, "_unclear", Rule.TICK_COMPLETE, since=3016)
 def what_the_load_balancer_does_not_know_stays(seen: Observation) -> set[int]:
     """One that is ready and was unhealthy is kept, though too many, for as long as nobody knows it."""
     unknown = (r.id for r in seen.known if seen.health_of(r) is TargetState.UNAVAILABLE)
     return _unclear(seen).union(unknown)
 
 
-@mistake(strength, "_surplus", Rule.SOMEBODY_ANSWERS, since=30110744, replicas=2)
+@mistake(strength, "_surplus", Rule.SOMEBODY_ANSWERS, since=30110997, replicas=2)
 def what_ec2_does_not_show_stays(
     spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Observation
 ) -> list[Replica]:
@@ -1527,7 +1527,7 @@ def two_alarms_ring_for_one_incident(*_: object) -> bool:
     return False
 
 
-@mistake(incidents, "_is_outage_soon", Rule.INCIDENT_ONCE, since=281, replicas=1)
+@mistake(incidents, "_is_outage_soon", Rule.INCIDENT_ONCE, since=337, replicas=1)
 def a_refusal_is_told_a_minute_before_the_outage(*_: object) -> bool:
     """What rings at once doesn't wait for what rings a minute later, and says all of it."""
     return False

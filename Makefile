@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chaos mutants replay bench bench-check bench-baseline docs lint format synth clean
+.PHONY: help setup demo test test-all tests-fast tests-all chaos mutants replay bench bench-check bench-baseline docs lint format synth clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -21,13 +21,22 @@ setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
 demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 	@exec $(BIN)/python -m lab.demo $(if $(WARNING_S),--warning-s $(WARNING_S)) $(if $(SERVICE),--service '$(SERVICE)') $(if $(UI),--ui) $(if $(KEEP),--keep)
 
-# Four workers on two cores: end-to-end tests wait for most of their time. Six start so many local clouds at once that
-# deployments time out.
-test: lint ## every check, and every test but the slow ones
-	@exec $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder -m 'not slow' $(ARGS)
+# Five workers on two cores: end-to-end tests wait for most of their time. With six, local clouds start so many at once that
+# deployments time out. Types are checked beside them, which takes two minutes of one core. A make that a test runs is no
+# child of this one.
+PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/pytest -n 5 --dist loadgroup --no-loadscope-reorder
 
-test-all: lint ## the same, and the slow tests, which wait for minutes
-	@exec $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+test: setup ## every check, and every test but the slow ones
+	@exec $(MAKE) --no-print-directory -j2 lint tests-fast
+
+test-all: setup ## the same, and the slow tests, which wait for minutes
+	@exec $(MAKE) --no-print-directory -j2 lint tests-all
+
+tests-fast: setup
+	@exec $(PYTEST) -m 'not slow' $(ARGS)
+
+tests-all: setup
+	@exec $(PYTEST) $(ARGS)
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, more than an hour
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)

@@ -41,7 +41,7 @@ class Starts:
 
 def draw(seed: int, types: Sequence[str]) -> Starts:
     """A seed's starts, from a generator of their own: the rest of the run doesn't depend on them."""
-    random = Random(f"{seed}-starts")  # noqa: S311 - to be repeated, not to be unpredictable
+    random = Random(f"{seed}-start")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
         return Starts()
     return Starts(

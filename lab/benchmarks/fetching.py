@@ -35,9 +35,9 @@ MEMORY, NEEDED_BYTES = Path("/dev/shm"), 2 << 30  # noqa: S108 - what is made in
 TIMES = 5
 """Pairs of runs, whose median counts."""
 
-UNPACKED = 1.5
-"""Times the seconds of `tar` with a file that is there already: it, too, uses both of two processors. Ours
-fetch and hash besides, and start two processes for each piece."""
+UNPACKED = 2.0
+"""Times the seconds of `tar` with a file that is there already. Ours fetch and hash besides, and start two
+processes for each piece: on two processors that were busy otherwise, that took 1.2 to 1.7 times as long."""
 
 FETCHED = 0.4
 """Of what one bare connection brings on loopback. Ours ask for each piece anew, and 32 threads take turns at
@@ -119,7 +119,7 @@ def _unpacked(home: Path, tell: Tell) -> Iterator[Figure]:
         "x",
         f"its seconds to those of tar and {program} on one file that is there",
         at_most=UNPACKED,
-        tolerance=0.25,
+        tolerance=0.3,
     )
 
 
@@ -158,8 +158,6 @@ def _fetched(home: Path, port: int, tell: Tell) -> Iterator[Figure]:
         "x",
         "its rate to that of one connection, which asks once and reads",
         at_least=FETCHED,
-        tolerance=0.3,
-        higher_is_better=True,
     )
 
 

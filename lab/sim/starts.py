@@ -15,6 +15,10 @@ from lab.sim.instances import SimInstance
 SHARE = 0.1
 """The share of runs in which starts are shortened, by one of the three at least."""
 
+SINCE = 3000
+"""The first seed that may have them, after the standard run's: there each port call goes wrong in each way,
+and some do in one seed alone, which must stay as it is."""
+
 SET_UP, COMPILE, BUCKET = 0.5, 0.25, 0.25
 """What each takes of the time that a start may take: in `services/llama3.yaml` set-up takes longest."""
 
@@ -42,7 +46,7 @@ class Starts:
 def draw(seed: int, types: Sequence[str]) -> Starts:
     """A seed's starts, from a generator of their own: the rest of the run doesn't depend on them."""
     random = Random(f"{seed}-start")  # noqa: S311 - to be repeated, not to be unpredictable
-    if random.random() >= SHARE:
+    if seed < SINCE or random.random() >= SHARE:
         return Starts()
     return Starts(
         random.choice((0.0, 0.2, 1.0)),

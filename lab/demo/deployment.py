@@ -99,6 +99,13 @@ class Deployer:
             self._say(f"{service} is deployed, at {values['Address']}")
         return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], hosts)
 
+    def command(self, endpoint: str, name: str, file: Path) -> Process:
+        """Start a command of SpotRelay's about a service file, which asks nothing, as a user would."""
+        spotrelay = Path(sys.executable).parent / "spotrelay"
+        return self._processes.start(
+            f"spotrelay-{name}", [spotrelay, name, file, "--yes"], self._for_cdk(endpoint)
+        )
+
     def bootstrapped(self) -> str:
         """Start the local cloud and bootstrap the account; the cloud's endpoint.
 

@@ -22,8 +22,17 @@ from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import CONCURRENCY, MODEL, SECOND_SERVICE_FILE, SERVICE_FILE, DemoSettings
-from lab.demo.stage import Stage, standing_by
+from lab.demo.settings import (
+    CONCURRENCY,
+    ENGINE_PAUSE_S,
+    ENGINE_TOKENS,
+    MODEL,
+    SECOND_SERVICE_FILE,
+    SERVICE_FILE,
+    DemoSettings,
+    ShownService,
+)
+from lab.demo.stage import Stage, range_of, standing_by, starts_s
 from lab.demo.stories import IN_A_ROW, STORIES
 from lab.demo.view import View
 from lab.local.client import LocalCloudError
@@ -35,6 +44,9 @@ from spotrelay.plane.core.replica import Replica
 
 LOAD_STOPS_WITHIN_S = 60.0
 """A request takes 2.5 s."""
+
+COMMAND_WITHIN_S = 300.0
+"""Beside the starts that it waits for: a quarter of a minute; more on busy machines."""
 
 
 class Director:
@@ -56,6 +68,8 @@ class Director:
         self._stories: list[dict[str, Any]] = []
         self._is_broken_off = False
         self._milestones: dict[str, float] = {}
+        self._starts: dict[str, Any] = {}
+        """How long starts took by set-up, and then from its pack, if there is one."""
 
     def run(self) -> dict[str, Any]:
         """The report, which is also in `report.json`.
@@ -81,7 +95,9 @@ class Director:
     def _told_what_failed(self) -> Iterator[None]:
         try:
             yield
-        except (LoadError, LocalCloudError, PortError, BotoCoreError, ClientError) as error:
+        except (
+            LoadError, LocalCloudError, NotInTimeError, PortError, BotoCoreError, ClientError
+        ) as error:  # fmt: skip
             raise DemoError(
                 f"{type(error).__name__}: {error}; see the logs in {self._settings.logs}"
             ) from error
@@ -98,12 +114,27 @@ class Director:
     def _show(self, operator: Operator) -> dict[str, Any]:
         stages = self._bring_up(operator)
         deployment = operator.deployment
-        load = Load(deployment.endpoint, list(deployment.hosts.values()), CONCURRENCY, model=MODEL)
+        shown = self._settings.service
+        is_engine = shown is not None and shown.is_engine
+        load = Load(
+            deployment.endpoint,
+            list(deployment.hosts.values()),
+            CONCURRENCY,
+            model=MODEL,
+            max_tokens=ENGINE_TOKENS if is_engine else None,
+            pause_s=ENGINE_PAUSE_S if is_engine else 0.0,
+            stream=not is_engine,
+        )
         with load:
             self._load = load
             self._view.count_with(lambda: _counters(load))
             services = " and ".join(self._told)
-            self._view.say(f"{CONCURRENCY} clients stream answers from {services}, without a pause")
+            what = f"stream answers from {services}, without a pause"
+            if is_engine:
+                what = f"ask {services} for whole answers, and wait {ENGINE_PAUSE_S:g} s after each"
+            self._view.say(f"{CONCURRENCY} clients {what}")
+            if shown is not None and shown.has_pack:
+                self._start_from_a_pack(shown, stages[shown.name], deployment.endpoint)
             problems = self._tell_all(stages)
             self._view.headline("The last requests end")
             requests = load.stop(LOAD_STOPS_WITHIN_S)
@@ -166,6 +197,33 @@ class Director:
             raise DemoError(
                 f"{error}; see what functions and instances say in {self._settings.logs}"
             ) from None
+
+    def _start_from_a_pack(self, shown: ShownService, stage: Stage, endpoint: str) -> None:
+        """Pack what set-up makes, and let replicas start from it, with the commands that a user would run."""
+        self._view.title(f"{shown.name}: what its set-up makes is packed")
+        took_s = starts_s(stage.watch.look().ready)
+        warned = f"EC2 warns {stage.warning_s:g} s ahead"
+        stage.say(f"its starts took {range_of(took_s)}, most of which is set-up; {warned}")
+        stage.say(f"spotrelay pack {shown.file.name}: another instance runs set-up, and packs what it makes")
+        self._command(shown, stage, endpoint, "pack", stage.start_s)
+        stage.say(f"spotrelay up {shown.file.name}: a new version, whose replicas start from the pack")
+        self._command(shown, stage, endpoint, "up", stage.replicas * stage.start_s)
+        # Those of the version before may still finish requests.
+        seen = stage.watch.until(
+            lambda seen: len(seen.present) == len(seen.ready) == stage.replicas,
+            "nobody left of the version before",
+            COMMAND_WITHIN_S,
+        )
+        packed_s = starts_s(seen.ready)
+        fits = "less" if max(packed_s) < stage.warning_s else "which isn't less"
+        stage.say(f"its starts take {range_of(packed_s)} from the pack: {fits} than a warning")
+        self._starts = {"starts_by_set_up_s": took_s, "starts_from_pack_s": packed_s}
+
+    def _command(self, shown: ShownService, stage: Stage, endpoint: str, name: str, set_up_s: float) -> None:
+        process = self._deployer.command(endpoint, name, shown.file)
+        what = f"spotrelay {name} {shown.file.name}"
+        stage.watch.until(lambda _: process.poll() is not None, what, set_up_s + COMMAND_WITHIN_S)
+        self._processes.finish(process, what, COMMAND_WITHIN_S)
 
     def _tell_all(self, stages: Mapping[str, Stage]) -> list[str]:
         """Every service's stories, at the same time; what went wrong."""
@@ -237,6 +295,7 @@ class Director:
                 "schedule_s": self._settings.schedule_s,
                 "started_at": self._started_at.isoformat(timespec="seconds"),
                 **self._milestones,
+                **self._starts,
             },
             requests=counts,
             interruptions=sorted(all_interruptions, key=lambda i: i.story),

@@ -65,8 +65,9 @@ class LoadSnapshot:
 
 
 class Load:
-    """`concurrency` clients, each sending one streaming request after the other until `stop`.
+    """`concurrency` clients, each sending one request after the other until `stop`, for streams if `stream`.
 
+    `pause_s` is how long a client waits after an answer; the clients begin spread over it.
     `url` is where requests go ("http://127.0.0.1:4566"), `hosts` whom they name there, client by client: load
     balancers' DNS names. Nothing is ever retried. Also a context manager, which kills a load that still runs.
     """
@@ -80,6 +81,8 @@ class Load:
         model: str = "demo",
         prompt: str = "How do you survive an interruption?",
         max_tokens: int | None = None,
+        pause_s: float = 0.0,
+        stream: bool = True,
     ) -> None:
         arguments = {
             "url": url,
@@ -88,6 +91,8 @@ class Load:
             "model": model,
             "prompt": prompt,
             "max_tokens": max_tokens,
+            "pause_s": pause_s,
+            "stream": stream,
         }
         self._command = [sys.executable, "-m", "lab.demo.load_worker", json.dumps(arguments)]
         self._process: subprocess.Popen[str] | None = None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any, Literal
@@ -40,12 +41,14 @@ class LoadSettings:
     model: str
     prompt: str
     max_tokens: int | None
+    pause_s: float
+    stream: bool
 
     def body(self) -> dict[str, Any]:
         """The request that is sent again and again."""
         body: dict[str, Any] = {
             "model": self.model,
-            "stream": True,
+            "stream": self.stream,
             "messages": [{"role": "user", "content": self.prompt}],
         }
         return body if self.max_tokens is None else body | {"max_tokens": self.max_tokens}
@@ -70,6 +73,11 @@ class _Exchange:
                 self.status, self.replica = response.status, response.headers.get("x-replica")
                 if self.status != 200:
                     self.error = (await response.text())[:500]
+                    return
+                if response.content_type == "application/json":
+                    self.tokens = (await response.json())["usage"]["completion_tokens"]
+                    self.error, self.latency_s = None, time.perf_counter() - started
+                    self.first_token_s = self.latency_s
                     return
                 self.error = "the stream ended without [DONE]"
                 async for line in response.content:
@@ -108,7 +116,11 @@ class Worker:
             headers={"Content-Type": "application/json"},
         ) as session:
             hosts = islice(cycle(self._settings.hosts), self._settings.concurrency)
-            clients = [asyncio.create_task(self._send_for_ever(session, host)) for host in hosts]
+            share_s = self._settings.pause_s / self._settings.concurrency
+            clients = [
+                asyncio.create_task(self._send_for_ever(session, host, number * share_s))
+                for number, host in enumerate(hosts)
+            ]
             reporter = asyncio.create_task(self._report_for_ever())
             await asyncio.gather(*clients)
             reporter.cancel()
@@ -118,7 +130,8 @@ class Worker:
         """No new requests."""
         self._stopping.set()
 
-    async def _send_for_ever(self, session: aiohttp.ClientSession, host: str) -> None:
+    async def _send_for_ever(self, session: aiohttp.ClientSession, host: str, begins_after_s: float) -> None:
+        await self._pause(begins_after_s)
         while not self._stopping.is_set():
             self._counts["sent"] += 1
             self._counts["in_flight"] += 1
@@ -126,8 +139,14 @@ class Worker:
             await exchange.run(session, self._url, host, self._body)
             self._counts["in_flight"] -= 1
             self._count(exchange)
-            if exchange.error is not None:
-                await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
+            failed_s = 0.0 if exchange.error is None else _PAUSE_AFTER_FAILURE_S
+            await self._pause(max(self._settings.pause_s, failed_s))
+
+    async def _pause(self, duration_s: float) -> None:
+        """Wait, but not beyond the end."""
+        if duration_s:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), duration_s)
 
     def _count(self, exchange: _Exchange) -> None:
         if exchange.error is None:

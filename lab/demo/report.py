@@ -309,10 +309,14 @@ def broken_in_fleet(
     found += [problem for i in interruptions for problem in _broken(i, replicas)]
     fallbacks = [r for r in replicas.values() if r.is_fallback]
     found += [problem for r in fallbacks for problem in _unjustified(r, interruptions, replicas)]
-    # What was there at the start, one for each loss, the fallbacks, each of which has its reason (above), and
-    # a row for each time that a standby was prepared or came back: nothing more or less, and no ID left out.
+    # What was there at the start, one for each loss, the fallbacks, each of which has its reason (above), a
+    # row for each time that a standby was prepared or came back, and one for each replica of an earlier
+    # version: nothing more or less, and no ID left out.
     rows_of_standbys = sum(r.stands_by for r in replicas.values())
-    due = list(range(1, wanted + len(interruptions) + len(fallbacks) + rows_of_standbys + 1))
+    newest = max((r.version for r in replicas.values()), default=0)
+    of_earlier = sum(r.version < newest for r in replicas.values())
+    count = wanted + len(interruptions) + len(fallbacks) + rows_of_standbys + of_earlier
+    due = list(range(1, count + 1))
     if sorted(replicas) != due:
         found.append(
             f"replica IDs must be 1 to {due[-1] if due else 0} with none left out, and are {sorted(replicas)}"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from lab.demo.errors import DemoError
 from lab.local.environment import EC2_WARNING_S
+from lab.local.machine_init import OWN_DISK
+from lab.local.machines import give_own_disks
 from spotrelay.file.service import ServiceFileError, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +36,14 @@ SECOND_SERVICE_FILE = Path("services/demo-2.yaml")
 MODEL = "spotrelay-demo"
 """What the load asks for, as in the service files."""
 
-SERVER = "lab.demo.chat_server"
-"""The only server that the demo's load talks to. Whatever else a file runs would run on this machine."""
+SERVER, ENGINE = "lab.demo.chat_server", "lab.engine.server"
+"""The only servers that the demo's load talks to. Whatever else a file runs would run on this machine."""
+
+ENGINE_TOKENS, ENGINE_PAUSE_S = 50, 2.5
+"""What a client asks of the real engine, and how long it then waits: as much and as often as the other
+server lets it. The engine answers in hundredths of a second: without a pause, its clients would keep both
+processors busy. They ask for whole answers, because it closes each connection after a stream, unannounced
+(tests/engine): now and then a load balancer meets one that is just being closed, and a client gets 502."""
 
 CONCURRENCY = 20
 """Streaming requests at once, all the time, as many to each service."""
@@ -50,6 +58,10 @@ class ShownService:
 
     file: Path
     name: str
+    is_engine: bool = False
+    """Whether it runs the real engine."""
+    has_pack: bool = False
+    """Whether its set-up is to be packed before the stories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +120,15 @@ def service_of(text: str) -> ShownService:
         service = load(file)
     except ServiceFileError as error:
         raise DemoError(f"SERVICE={text}: {error}") from None
-    if SERVER not in service.run or service.envs.get("MODEL_NAME") != MODEL:
+    is_engine = ENGINE in service.run
+    if not (is_engine or SERVER in service.run) or service.envs.get("MODEL_NAME") != MODEL:
         raise DemoError(
-            f"SERVICE={text}: the demo can only talk to its own server: run must start {SERVER}, and"
-            f" envs.MODEL_NAME be {MODEL}; see {SERVICE_FILE}"
+            f"SERVICE={text}: the demo can only talk to its own servers: run must start {SERVER} or {ENGINE},"
+            f" and envs.MODEL_NAME be {MODEL}; see {SERVICE_FILE}"
         )
-    return ShownService(file, service.name)
+    if service.pack is not None and not give_own_disks():
+        raise DemoError(
+            f"SERVICE={text}: instances that unpack need a {OWN_DISK} of their own, which this machine"
+            " doesn't give them: run the demo as root, or inside `unshare -Urn`"
+        )
+    return ShownService(file, service.name, is_engine, service.pack is not None)

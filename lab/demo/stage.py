@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -362,6 +362,18 @@ def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime 
     requested = replacement.entered[ReplicaState.REQUESTED]
     left = lost.entered.get(ReplicaState.DRAINING)
     return requested if left is None or requested < left else None
+
+
+def starts_s(replicas: Iterable[Replica]) -> list[float]:
+    """How long each took from its request until it served."""
+    times = [r.entered for r in replicas]
+    return [round((at[ReplicaState.READY] - at[ReplicaState.REQUESTED]).total_seconds(), 1) for at in times]
+
+
+def range_of(durations_s: Sequence[float]) -> str:
+    """Durations in a sentence, at least one: "6.1 to 7.2 s"."""
+    least, most = f"{min(durations_s):.1f}", f"{max(durations_s):.1f}"
+    return f"{most} s" if least == most else f"{least} to {most} s"
 
 
 def names_of(replicas: Sequence[Replica]) -> str:

@@ -4,8 +4,9 @@
 DIRECTORY/work; before and after set-up it tells what the start has reached, as the unit does, where
 DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/fetch.py, if there
 are models, which has a unit of its own. Whenever run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and
-starts again (Restart=always). Standard input is a pipe that nobody ever writes to: its end means that the
-local cloud is gone, and then the instance goes with it, whatever killed the cloud.
+starts again (Restart=always). Where the machine allows it, what is in /srv is the instance's own. Standard
+input is a pipe that nobody ever writes to: its end means that the local cloud is gone, and then the instance
+goes with it, whatever killed the cloud.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ from pathlib import Path
 RESTART_DELAY_S = 1.0
 
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+_CLONE_NEWNS = 0x00020000  # from <linux/sched.h>
+_MS_BIND, _MS_REC, _MS_SLAVE = 1 << 12, 1 << 14, 1 << 19  # from <linux/mount.h>
+
+OWN_DISK = "/srv"
+"""The one directory outside its own that each instance has for itself. A pack is put in place as a whole, so
+what several instances unpack at once must not be at one place. This directory each machine has, and mostly
+with nothing in it."""
 
 _BOOT = """
 cd work
@@ -103,6 +111,20 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
+def _take_own_disk(directory: Path) -> None:
+    """Puts a directory of the instance's in the place of `OWN_DISK`, for this process and all below it alone.
+
+    Where the machine doesn't allow that, instances share what is there.
+    """
+    if sys.platform != "linux":
+        return
+    libc, own = ctypes.CDLL(None, use_errno=True), directory / OWN_DISK.lstrip("/")
+    own.mkdir(exist_ok=True)
+    # Without the second call this machine would see the third's effect, too.
+    if not libc.unshare(_CLONE_NEWNS) and not libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None):
+        libc.mount(bytes(own), OWN_DISK.encode(), None, _MS_BIND, None)
+
+
 def _adopt_orphans() -> None:
     """Makes daemons, whose parent has exited, children of this process instead of the machine's process 1."""
     if sys.platform == "linux":
@@ -177,6 +199,7 @@ def _run(directory: Path) -> None:
 
 def main() -> None:
     """Runs the instance until the local cloud is gone."""
+    _take_own_disk(Path(sys.argv[1]))
     _adopt_orphans()
     try:
         _run(Path(sys.argv[1]))

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,15 @@ class _Machine:
     directory: Path
     process: subprocess.Popen[bytes] | None
     address: str
+
+
+def give_own_disks() -> bool:
+    """Whether instances have a disk of their own on this machine, see `machine_init.OWN_DISK`."""
+    if shutil.which("unshare") is None:
+        return False
+    # Of no effect outside of `unshare`.
+    bind = ["mount", "--bind", tempfile.gettempdir(), machine_init.OWN_DISK]
+    return not subprocess.run(["unshare", "--mount", *bind], capture_output=True, check=False).returncode
 
 
 class Machines:

@@ -13,6 +13,7 @@ from lab.sim.gate import at
 from lab.sim.instances import SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.scheduler import Scheduler
+from lab.sim.starts import BUCKET, SPARE_S, LateStarts
 from lab.sim.wrong_answers import WrongAnswers
 from lab.world import targets
 from lab.world.events import WARNING_S, state_change, warning
@@ -104,6 +105,8 @@ class SimCloud:
     """Draws what becomes of resumed instances: the rest of a run doesn't depend on it."""
     sick_resumes: float = 0.0
     """The share of resumed instances that don't answer for a while."""
+    starts: LateStarts | None = None
+    """What lets starts down; None: nothing does."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
@@ -374,8 +377,32 @@ class SimCloud:
         self._enter(instance, request.spec)
         for slot in self.slots_of(instance)[1:]:
             slot.ready_at = self._ready_at(running_at, is_bad=is_bad)
+        if self.starts is not None:
+            self._let_down(instance, request.spec, running_at, self.starts)
         self._send_events(instance, instance.states[1:])
         return instance
+
+    def _let_down(
+        self, instance: SimInstance, spec: ServiceSpec, running_at: float, starts: LateStarts
+    ) -> None:
+        """Its start takes longer if its pack, its cache or all its peers fail it."""
+        may_take_s = spec.initial_delay_s - LOAD_S[1] - SPARE_S
+        zone = instance.offering.pool.zone
+        serving = [i for i in self.of(spec.service) if i.offering.pool.zone == zone and self.serves(i)]
+        peers, later = starts.honest(serving), starts.later(instance)
+
+        def delay(share: float) -> None:
+            for slot in self.slots_of(instance):
+                slot.ready_at += share * may_take_s
+
+        def fetch() -> None:
+            # Whoever was named may be gone by now: all of it then comes from the bucket.
+            if not any(map(self.serves, peers or ())):
+                delay(BUCKET)
+
+        delay(later)
+        if peers is not None:
+            self.scheduler.at(running_at, fetch)
 
     def _ready_at(self, running_at: float, *, is_bad: bool) -> float:
         """When a server of a new instance answers."""

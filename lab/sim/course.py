@@ -66,6 +66,7 @@ def _end_faults(world: SimWorld) -> None:
     # A moment later, because the table may be restored right now.
     world.scheduler.at(world.scheduler.now + 1, partial(_survey_all, world))
     world.cloud.broken_boots = 0
+    world.cloud.starts = None
     world.cloud.bad.clear()
     for instance in world.cloud.instances.values():
         instance.is_protected = False

@@ -44,6 +44,7 @@ from lab.sim.rules.moves import MoveChecker
 from lab.sim.rules.standbys import StandbyChecker
 from lab.sim.scenario import Scenario, with_alarms
 from lab.sim.scheduler import Scheduler
+from lab.sim.starts import LateStarts, Starts
 from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
 from lab.world.instances import NEVER
@@ -102,6 +103,9 @@ class SimWorld:
         self.cloud.offers = SimOffers(own, scenario.listing)
         self.cloud.resumes = Random(f"{scenario.seed}-resumes")  # noqa: S311 - to be repeated
         self.cloud.sick_resumes = scenario.standbys.sick
+        if scenario.starts != Starts():
+            own = Random(f"{scenario.seed}-late")  # noqa: S311 - to be repeated
+            self.cloud.starts = LateStarts(scenario.starts, own, scenario.faults_s)
         self.checker = Checker(self.scheduler, self.cloud)
         self.message_checker = MessageChecker(self.checker, MetricChecker(self.checker, self.cloud))
         self.memory = MemoryStore()

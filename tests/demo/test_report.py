@@ -100,6 +100,14 @@ def test_a_second_replacement(played: Played) -> None:
     ]
 
 
+def test_a_replica_of_an_earlier_version_has_a_row_more(played: Played) -> None:
+    """The version after it brought another in its place, and nothing was lost."""
+    played.replicas = {id_: replace(replica, version=2) for id_, replica in played.replicas.items()}
+    earlier = replace(played.replicas[13], id=14, version=1, state=ReplicaState.TERMINATED, replaces=None)
+    played.replicas[14] = earlier
+    assert played.problems() == []
+
+
 def test_a_fallback_counts_for_its_loss(played: Played) -> None:
     """Strength is restored when the fallback serves, long before the replacement has its Spot."""
     in_c = next(i for i in played.interruptions if i.story == "c")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lab.demo import environment
+from lab.demo import environment, settings
 from lab.demo.errors import DemoError
-from lab.demo.settings import ROOT, DemoSettings, service_of, warning_s_of
+from lab.demo.settings import ROOT, DemoSettings, ShownService, service_of, warning_s_of
 
 
 def test_the_schedule_is_shortened_like_the_warning() -> None:
@@ -30,6 +31,19 @@ def test_another_service_is_named_by_its_file() -> None:
     for name in ("slow-start", "demo"):
         shown = service_of(str(ROOT / "services" / f"{name}.yaml"))
         assert (shown.name, shown.file.name) == (name, f"{name}.yaml")
+        assert (shown.is_engine, shown.has_pack) == (False, False)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_pack_is_shown_where_instances_have_disks(is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several unpack at one place at once would break: it is refused before anything starts."""
+    monkeypatch.setattr(settings, "give_own_disks", lambda: is_own)
+    file = str(ROOT / "services" / "llm-like.yaml")
+    if is_own:
+        assert service_of(file) == ShownService(Path(file), "llm-like", is_engine=True, has_pack=True)
+    else:
+        with pytest.raises(DemoError, match=r"need a /srv of their own, .* inside `unshare -Urn`"):
+            service_of(file)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +54,7 @@ def test_another_service_is_named_by_its_file() -> None:
         ("Makefile", "Makefile:"),
         (
             "services/llama3.yaml",
-            r"run must start lab\.demo\.chat_server, and envs\.MODEL_NAME be spotrelay-demo",
+            r"run must start lab\.demo\.chat_server or lab\.engine\.server, and envs\.MODEL_NAME be",
         ),
     ],
 )

@@ -5,6 +5,7 @@ A stand-in does what we believe of engines. Here it is seen.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -21,9 +23,9 @@ import pytest
 import xllamacpp  # type: ignore[import-untyped]  # it comes without types
 from openai.types.chat import ChatCompletionUserMessageParam
 
+from lab.engine import model
 from lambdas import probe
 from spotrelay.file.service import load
-from tests.engine import model
 from tests.local_data_plane.support import free_address
 
 PORT = 8173
@@ -98,7 +100,7 @@ def start(weights: Path, tmp_path: Path) -> Iterator[Start]:
         address = free_address()
         with (tmp_path / "log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.engine.server", str(weights)],
+                [sys.executable, "-m", "lab.engine.server", str(weights)],
                 env={**os.environ, "HOST": address, "PORT": str(PORT), "SLOTS": str(slots)},
                 stdout=log,
                 stderr=log,
@@ -205,6 +207,23 @@ def test_an_idle_connection_is_closed_after_five_seconds(start: Start) -> None:
     engine = start()
     _, _, headers = engine.get("/health")
     assert headers["keep-alive"].startswith("timeout=5")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_connection_is_closed_after_a_stream_and_kept_after_a_whole_answer(
+    start: Start, stream: bool
+) -> None:
+    """Both say that it is kept, so a load balancer uses it again: now and then a client gets 502."""
+    engine = start()
+    asking = HTTPConnection(engine.address, PORT, timeout=PATIENCE_S)
+    body = json.dumps({"model": "tiny", "messages": HELLO, "max_tokens": 1, "stream": stream})
+    asking.request("POST", "/v1/chat/completions", body)
+    answer = asking.getresponse()
+    assert (answer.status, answer.getheader("keep-alive")) == (200, "timeout=5, max=100")
+    answer.read()
+    asking.sock.settimeout(2)
+    with nullcontext() if stream else pytest.raises(TimeoutError):
+        assert asking.sock.recv(1) == b""
 
 
 def test_sigterm_cuts_its_answers(start: Start) -> None:

@@ -73,6 +73,8 @@ class FakeTarget:
     checks: int = 0
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    connections: list[object] = field(default_factory=list)
+    """Which of them each quick answer went by."""
     streams: list[Stream] = field(default_factory=list)
 
     async def health(self, request: web.Request) -> web.Response:
@@ -83,6 +85,7 @@ class FakeTarget:
     async def quick(self, request: web.Request) -> web.Response:
         """An answer at once, saying who gave it and to what."""
         self.paths.append(request.raw_path)
+        self.connections.append(request.transport and request.transport.get_extra_info("peername"))
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         return web.json_response({"address": self.address, "body": await request.text()}, status=201)
 

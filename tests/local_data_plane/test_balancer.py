@@ -28,6 +28,9 @@ from tests.local_data_plane.support import (
     until,
 )
 
+IDLE_S = 2.0
+"""Long enough for every answer here, on a busy machine, too."""
+
 
 async def two_healthy(stack: AsyncExitStack) -> tuple[Site, FakeTarget, FakeTarget]:
     """A site with two healthy targets, i-1 and i-2."""
@@ -414,6 +417,25 @@ def test_errors_of_the_load_balancer() -> None:
             assert all(row["error"] and row["ended"] and not row["cut"] for row in log)
             by_code = {"HTTPCode_ELB_502_Count": 2, "HTTPCode_ELB_504_Count": 2}
             await counted(here, {"RequestCount": 4, "HTTPCode_ELB_5XX_Count": 4, **by_code})
+
+    asyncio.run(scenario())
+
+
+def test_an_idle_connection_to_a_target_is_closed_after_the_idle_timeout() -> None:
+    """One that is younger is used again: so a target must keep it for longer than that."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            here = await stack.enter_async_context(site())
+            target = await stack.enter_async_context(FakeTarget().running())
+            here.configure(front=BalancerConfig(FRONT, GROUP, idle_timeout_s=IDLE_S))
+            here.add("i-1", target.address)
+            await here.until_state("i-1", "healthy")
+            for pause_s in (0.0, 1.1 * IDLE_S, 0.0):
+                await who_serves(here, 1)
+                await asyncio.sleep(pause_s)
+            first, again, later = target.connections
+            assert first == again != later
 
     asyncio.run(scenario())
 

@@ -132,6 +132,25 @@ def fails(call: Callable[[], object]) -> bool:
     return False
 
 
+def test_a_pause_is_between_answers(tmp_path: Path) -> None:
+    """The clients begin spread over it, and the end doesn't wait for it."""
+
+    async def scenario() -> None:
+        machines = Machines(tmp_path)
+        try:
+            async with site() as here:
+                here.configure()
+                await boot(here, machines, "i-1")
+                with Load(here.url, ["demo.example"], concurrency=2, pause_s=1000.0) as load:
+                    await finished(load, 1)
+                    total = await stopped(load)
+            assert (total.sent, total.finished) == (1, 1)
+        finally:
+            machines.stop_all()
+
+    asyncio.run(scenario())
+
+
 def test_dead_worker() -> None:
     """A load whose process has died says so instead of showing good numbers."""
     with Load(f"http://{free_address()}:{PORT}", ["demo.example"], concurrency=1) as load:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lab.local.machines import COMMANDS, Machines
+from lab.local.machines import COMMANDS, Machines, give_own_disks
 from spotrelay.file.instance.unit import ONCE
 from tests.local_data_plane.support import PORT, wait_until
 
@@ -202,6 +202,24 @@ def test_instances_die_with_the_cloud(tmp_path: Path, number: signal.Signals) ->
         wait_until(lambda: len(lines(out)) == 4, "all processes run")
         os.kill(parent.pid, number)
     wait_until(lambda: not any(alive(int(pid)) for pid in lines(out)), "all are gone")
+
+
+def test_each_has_a_disk_of_its_own(machines: Machines, tmp_path: Path) -> None:
+    """What one writes into /srv nobody else has; it is there again after a halt."""
+    if not give_own_disks():
+        pytest.skip("this machine gives instances no disks of their own")
+    out, file = tmp_path / "out", f"/srv/spotrelay-{os.getpid()}"
+    run = f"[ -e {file} ] && echo there >> {out}; touch {file}; echo ran >> {out}; sleep 1000"
+    for id_ in ("i-1", "i-2"):
+        machines.start(id_, ADDRESS, user_data(run))
+        wait_until(lambda: lines(out)[-1:] == ["ran"], "it has written")
+        assert lines(out) == ["ran"], id_
+        out.unlink()
+    assert not Path(file).exists()
+    machines.halt("i-1")
+    machines.start("i-1", ADDRESS, user_data(run))
+    wait_until(lambda: lines(out)[-1:] == ["ran"], "it runs again")
+    assert lines(out) == ["there", "ran"]
 
 
 def test_not_ours(machines: Machines) -> None:

@@ -23,8 +23,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 CONNECT_TIMEOUT_S = 10.0
 """Fixed in the ALB."""
 
-# The ALB keeps idle connections to targets; a target must keep them longer, or a request meets a closed one.
-_KEEP_ALIVE_S = 60.0
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"}
     | {b"te", b"trailer", b"transfer-encoding", b"upgrade"}
@@ -43,16 +41,24 @@ class Relay:
     """Talks to targets. Create it inside the event loop; `close` it."""
 
     def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        )
+        self._sessions: dict[float, aiohttp.ClientSession] = {}
+        """By how long an idle connection to a target is kept: for the balancer's idle time-out. A target must
+        keep it longer, or a request meets a closed one."""
 
     async def close(self) -> None:
         """Closes the connections to all targets."""
-        await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
+
+    def _session(self, keep_s: float) -> aiohttp.ClientSession:
+        if keep_s not in self._sessions:
+            self._sessions[keep_s] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=keep_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            )
+        return self._sessions[keep_s]
 
     async def forward(
         self,
@@ -71,7 +77,7 @@ class Relay:
         `request.ended` is set once the outcome is decided.
         """
         try:
-            async with self._session.request(
+            async with self._session(config.idle_timeout_s).request(
                 scope["method"],
                 URL(origin + _target_of(scope), encoded=True),
                 data=body or None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import load
+from lab.sim import load, starts
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.instances import FULL
@@ -19,6 +19,7 @@ from lab.sim.scenario.moves import Moves
 from lab.sim.scenario.sharing import Sharing
 from lab.sim.scenario.standbys import Standbys
 from lab.sim.scenario.versions import Versions
+from lab.sim.starts import Starts
 from spotrelay.plane.core.answers import BusyEvidence
 from spotrelay.plane.core.incidents import alarms_of
 from spotrelay.plane.core.pools import LEAST_TYPES, OPTIONS, Offering, PurchaseOption
@@ -202,6 +203,8 @@ class Scenario:
     """Which versions EC2 refuses to launch."""
     sharing: Sharing = field(default_factory=Sharing)
     """How many replicas instances host."""
+    starts: Starts = field(default_factory=Starts)
+    """What shortens starts, and fails."""
 
     @property
     def is_told(self) -> bool:
@@ -308,6 +311,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         moves=moving,
         versions=Versions() if is_late else versions.draw(seed, minutes, is_warm=is_warm),
         sharing=shared,
+        starts=Starts() if is_late else starts.draw(seed, TYPES),
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
     drawn = drawn if is_late else _with_operators(_with_odd_answers(_with_unknown(_with_mute(drawn))))

@@ -1,4 +1,4 @@
-"""A llama of 0.6 MB with random weights, which says nothing: `python -m tests.engine.model FILE`."""
+"""A llama of 0.6 MB with random weights, which says nothing: `python -m lab.engine.model FILE`."""
 
 from __future__ import annotations
 

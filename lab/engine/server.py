@@ -1,4 +1,4 @@
-"""llama.cpp's own server with a model file: `python -m tests.engine.server FILE`, on HOST and PORT.
+"""llama.cpp's own server with a model file: `python -m lab.engine.server FILE`, on HOST and PORT.
 
 `SLOTS` is how many requests it works on at once; the others wait. It ends at SIGTERM, as llama-server does.
 """

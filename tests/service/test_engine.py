@@ -224,8 +224,10 @@ def test_an_engine_that_does_not_start_leaves_no_cache(
 ) -> None:
     """And says why."""
     (here / "serve.sh").write_text(serves)
+    began_s = time.monotonic()
     with pytest.raises(pack.PackError, match=words):
         warm.warm(here, {"warm": probe(**probed)}, "ami-1", "L4", lambda *_: None)
+    assert time.monotonic() - began_s < 30
     assert not s3.objects
 
 

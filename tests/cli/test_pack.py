@@ -370,12 +370,13 @@ def test_a_pack_with_an_engine_cache(account: Account, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("text", [WARM], ids=["warm"])
 def test_an_engine_cache_for_one_accelerator(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a type that has it, with the set-up that is packed; the other kind's cache stays."""
+    monkeypatch.setattr("spotrelay.file.instance.packing.LONGEST_S", -60)
     in_turn(monkeypatch, lambda: account.cached("A10G", NEW))
+    account.cached("L4", OLD)
     code, _, err = account.run("--accelerator", "a10g", "--yes")
     assert code == 1
     assert "demo has no pack of its set-up, on which an engine cache is made: spotrelay pack" in err
     account.packed()
-    account.cached("L4", OLD)
     code, out, err = account.run("--accelerator", "a10g", "--yes", "--json")
     assert code == 0, err
     document = json.loads(out)

@@ -369,6 +369,10 @@ class PackDocument(Document):
     service: str
     manifest: str
     """SHA-256 of the pack's manifest."""
+    cache: str | None
+    """The same of an engine cache that was made."""
+    accelerator: str | None
+    """For which it is."""
     instance_id: str
     """That made it, and is gone."""
     instance_type: str

@@ -98,7 +98,8 @@ class AppSettings:
     model_versions: Mapping[str, str] = field(default_factory=dict)
     """Address of a model in a bucket → the digest of what replicas fetch; of others what is there then."""
     pack_versions: Mapping[str, str] = field(default_factory=dict)
-    """Service → SHA-256 of the manifest of the pack that its replicas start from; others run `setup`."""
+    """Service → SHA-256 of the manifest of the pack that its replicas start from; others run `setup`. With
+    an accelerator, service/accelerator → that of its engine cache."""
     account: str | None = None
     region: str | None = None
     target_region: str | None = None

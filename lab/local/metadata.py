@@ -55,6 +55,8 @@ class Metadata:
                 return instance.spec.image_id
             case "instance-id":
                 return instance.id
+            case "instance-type":
+                return instance.instance_type
             case "local-ipv4":
                 return instance.address
             case "placement/availability-zone":

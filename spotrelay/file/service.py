@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from spotrelay.file.compile.check import Description, describe
 from spotrelay.file.compile.loading import load
+from spotrelay.file.instance import engine
 from spotrelay.file.instance.userdata import user_data
 from spotrelay.file.model import Image, Service
 from spotrelay.file.source.errors import (
@@ -60,13 +61,17 @@ def pinned(
 ) -> Service:
     """The service with what instances read.
 
-    That is versions of secrets by parameter, digests of models by source, packs' manifests by service.
+    That is versions of secrets by parameter, digests of models by source, and manifests of packs by service,
+    of its engine caches by service/accelerator.
     """
+    caches = {
+        kind: packs[key] for kind in engine.kinds(service) if (key := f"{service.name}/{kind}") in packs
+    }
     return replace(
         service,
         secret_versions={name: versions[name] for name in service.secrets.values() if name in versions},
         models=tuple(replace(model, digest=digests.get(model.source.url)) for model in service.models),
-        pack=service.pack and replace(service.pack, manifest=packs.get(service.name)),
+        pack=service.pack and replace(service.pack, manifest=packs.get(service.name), caches=caches),
     )
 
 

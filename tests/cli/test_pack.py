@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from spotrelay.file.instance.fitting import fit
@@ -38,13 +39,15 @@ from tests.json_documents import check
 FILE = """\
 name: demo
 service: {replicas: 1}
-resources: {instance_types: [m5.large, m5.xlarge], ports: 8081}
+resources: {instance_types: [g6.xlarge, g5.xlarge], ports: 8081}
 spotrelay: {pack: {paths: [/opt/made]}}
 setup: mkdir -p /opt/made
 run: exec python3 -m http.server
 """
 
-BUCKET, MANIFEST = "packs", "1" * 64
+WARM = FILE.replace("]}}", "], warm: true}}")
+
+BUCKET, MANIFEST, OLD, NEW = "packs", "1" * 64, "2" * 64, "3" * 64
 
 
 @dataclass
@@ -70,12 +73,40 @@ class Account:
 
     def packed(self, body: bytes = b'{"shards": []}') -> None:
         """What the instance does last."""
-        key = f"{below(self.service)}/{MANIFEST}.json"
-        self.clients.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+        self.put(f"{MANIFEST}.json", body)
+
+    def cached(self, kind: str, manifest: str, shard: str = "") -> None:
+        """What one that also makes an engine cache does after that."""
+        said = {"shards": [{"sha256": shard}] if shard else [], "starts_s": [93.4, 31.2]}
+        self.put(f"caches/{kind}/{manifest}.json", json.dumps(said).encode())
+        if shard:
+            self.put(f"caches/{kind}/{shard}")
+
+    def put(self, name: str, body: bytes = b"") -> None:
+        """An object of its present set-up."""
+        self.clients.s3.put_object(Bucket=BUCKET, Key=f"{below(self.service)}/{name}", Body=body)
+
+    def objects(self) -> set[str]:
+        """The names of all."""
+        found = self.clients.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        return {one["Key"].removeprefix(f"{below(self.service)}/") for one in found}
+
+    def user_data(self) -> str:
+        """Of the only instance."""
+        (instance,) = self.instances()
+        ec2: Any = self.clients.ec2
+        said = ec2.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
+        return gzip.decompress(base64.b64decode(said["UserData"]["Value"])).decode()
 
 
 @pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
+def text() -> str:
+    """The service file's."""
+    return FILE
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> Iterator[Account]:
     """With nothing of this machine's own AWS configuration."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -84,7 +115,7 @@ def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     file = tmp_path / "demo.yaml"
-    file.write_text(FILE)
+    file.write_text(text)
     with mock_aws():
         clients = Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
         iam: Any = clients.iam
@@ -118,6 +149,7 @@ def deploy(account: Account, text: str) -> None:
         launch_template_id=template,
         version=1,
         instance_types=account.service.instance_type_names,
+        readiness_probe=account.service.readiness_probe,
         subnets=subnets,
     )
     ssm: Any = account.clients.ssm
@@ -145,11 +177,10 @@ def test_an_instance_packs_and_ends(account: Account, monkeypatch: pytest.Monkey
     tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
     assert tags[TAG_PACK] == "demo"
     assert TAG_SERVICE not in tags
-    ec2: Any = account.clients.ec2
-    said = ec2.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
-    text = gzip.decompress(base64.b64decode(said["UserData"]["Value"])).decode()
+    text = account.user_data()
     assert "/opt/spotrelay/pack.py" in text
     assert "once.sh" not in text
+    ec2: Any = account.clients.ec2
     end = ec2.describe_instance_attribute(
         InstanceId=instance["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
     )
@@ -209,8 +240,13 @@ def test_a_file_that_cannot_be_packed(
 
 
 def test_a_service_that_was_deployed_without(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its stack has no role for it."""
+    """Its stack has no role for it, or its replicas wouldn't look for an engine cache."""
     meanwhile(monkeypatch, account.packed)
+    account.file.write_text(WARM)
+    code, _, err = account.run("--yes")
+    assert code == 1
+    assert "demo is deployed without spotrelay.pack.warm: spotrelay up" in err
+    account.file.write_text(FILE)
     account.stack = None
     code, _, err = account.run("--yes")
     assert code == 1
@@ -261,7 +297,7 @@ def test_it_asks_before_it_costs(account: Account, monkeypatch: pytest.MonkeyPat
     meanwhile(monkeypatch, account.packed)
     code, out, _ = account.run(answer="n\n")
     assert code != 0
-    assert "an on-demand m5.large runs set-up and packs /opt/made: an unknown price an hour" in out
+    assert "an on-demand g6.xlarge runs set-up and packs /opt/made: an unknown price an hour" in out
     assert not account.instances()
     assert "--json needs --yes" in account.run("--json")[2]
 
@@ -269,20 +305,121 @@ def test_it_asks_before_it_costs(account: Account, monkeypatch: pytest.MonkeyPat
 def test_up_takes_the_newest_pack_of_the_present_set_up(
     account: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And says so; without one it says what replicas do instead, and how to make one."""
+    """And says so; without one it says what replicas do instead, and how to make one. With the newest engine
+    cache of each accelerator, and a word on those that have none."""
     monkeypatch.setattr("spotrelay.operator.cli.packs.bucket", lambda *_: BUCKET)
     (tmp_path / "scratch").mkdir()
     teller, limit = Teller(), deploying.Limit.of(60)
     where = Where("us-east-1")
-    deployer = deploying.Deployer(where, [account.service], tmp_path / "scratch", teller, limit)
+    warm = replace(account.service, pack=account.service.pack and replace(account.service.pack, warm=True))
+    deployer = deploying.Deployer(where, [warm], tmp_path / "scratch", teller, limit)
     other = replace(account.service, setup="other")
     account.clients.s3.put_object(Bucket=BUCKET, Key=f"{below(other)}/{'2' * 64}.json", Body=b"")
     assert deployer._packs() == {}
     said = capsys.readouterr().out
     assert "demo: no pack fits its set-up, so each replica runs it" in said
     assert f"spotrelay pack {account.file} makes one" in said
-    account.clients.s3.put_object(Bucket=BUCKET, Key=f"{below(account.service)}/{'3' * 64}.json", Body=b"")
+    account.put(f"{NEW}.json")
+    account.cached("L4", OLD)
+    account.cached("T4", OLD)
     time.sleep(1.1)  # S3 tells whole seconds
     account.packed()
+    account.cached("L4", NEW)
+    assert deployer._packs() == {"demo": MANIFEST, "demo/L4": NEW}
+    said = capsys.readouterr().out
+    assert "demo: replicas start from the pack of 20" in said
+    assert "demo: no engine cache for A10G: there each start compiles" in said
+    # A service that keeps none has no use for them.
+    deployer._services = [account.service]
     assert deployer._packs() == {"demo": MANIFEST}
-    assert "demo: replicas start from the pack of 20" in capsys.readouterr().out
+
+
+def in_turn(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], None]) -> None:
+    """While the command waits, one after the other."""
+    left = iter(happen)
+    meanwhile(monkeypatch, lambda: next(left)())
+
+
+def ends(account: Account) -> None:
+    """The instance does, by itself."""
+    ids = [instance["InstanceId"] for instance in account.instances()]
+    account.clients.ec2.terminate_instances(InstanceIds=ids)
+
+
+@pytest.mark.parametrize("text", [WARM], ids=["warm"])
+def test_a_pack_with_an_engine_cache(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are waited for; what it is worth is told, and which kinds have none; older ones of a kind go."""
+    monkeypatch.setattr("spotrelay.file.instance.packing.LONGEST_S", -60)
+    account.cached("L4", OLD, "old-shard")
+    account.put("shard-of-nobody")
+    time.sleep(1.1)  # S3 tells whole seconds
+    in_turn(monkeypatch, account.packed, lambda: account.cached("L4", NEW, "shard"))
+    code, out, err = account.run("--yes")
+    assert code == 0, err
+    assert (
+        "g6.xlarge runs set-up and packs /opt/made, and starts the service twice for an engine cache for"
+        in out
+    )
+    assert "engine cache for L4: the first start of run took 93 s, the second 31 s" in out
+    lacking = f"demo: no engine cache for A10G: there each start compiles; spotrelay pack {account.file}"
+    assert f"{lacking} --accelerator A10G makes one" in " ".join(out.split())
+    assert account.objects() == {f"{MANIFEST}.json", f"caches/L4/{NEW}.json", "caches/L4/shard"}
+    assert "/opt/spotrelay/warm.py" in account.user_data()
+
+
+@pytest.mark.parametrize("text", [WARM], ids=["warm"])
+def test_an_engine_cache_for_one_accelerator(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a type that has it, with the set-up that is packed; the other kind's cache stays."""
+    monkeypatch.setattr("spotrelay.file.instance.packing.LONGEST_S", -60)
+    in_turn(monkeypatch, lambda: account.cached("A10G", NEW))
+    account.cached("L4", OLD)
+    code, _, err = account.run("--accelerator", "a10g", "--yes")
+    assert code == 1
+    assert "demo has no pack of its set-up, on which an engine cache is made: spotrelay pack" in err
+    account.packed()
+    code, out, err = account.run("--accelerator", "a10g", "--yes", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    check("pack", document)
+    assert (document["manifest"], document["cache"], document["accelerator"]) == (MANIFEST, NEW, "A10G")
+    assert document["instance_type"] == "g5.xlarge"
+    written = YAML(typ="safe", pure=True).load(account.user_data())["write_files"]
+    plan = next(one["content"] for one in written if one["path"].endswith("/pack.json"))
+    assert json.loads(plan)["manifest"] == MANIFEST
+    assert account.objects() == {f"{MANIFEST}.json", f"caches/L4/{OLD}.json", f"caches/A10G/{NEW}.json"}
+
+
+@pytest.mark.parametrize("text", [WARM], ids=["warm"])
+def test_an_engine_that_does_not_start(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The set-up's pack is kept; the command fails, with what the engine said last."""
+    in_turn(monkeypatch, account.packed, lambda: ends(account))
+    words = "vllm: CUDA \x1b[31mout of memory\nspotrelay: no engine cache is packed: its readiness probe\n"
+    monkeypatch.setattr("spotrelay.operator.aws.console.console_output", lambda *_: words)
+    code, _, err = account.run("--yes")
+    assert code == 1
+    assert "what set-up makes is packed, but i-" in err
+    assert "has ended without an engine cache for L4: no engine cache is packed: its readiness probe" in err
+    assert "vllm: CUDA out of memory" in err
+    assert account.objects() == {f"{MANIFEST}.json"}
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "words"),
+    [
+        (FILE, "L4", "has no engine cache: say spotrelay.pack.warm: true, and deploy it"),
+        (WARM, "A1OG", "--accelerator: unknown accelerator 'A1OG' (did you mean A10G?)"),
+        (
+            WARM,
+            "H100",
+            "--accelerator: resources allow no instance type with a whole H100: they allow L4, A10G",
+        ),
+    ],
+    ids=["no cache is kept", "there is none", "the file doesn't allow it"],
+)
+def test_an_accelerator_that_has_no_engine_cache(text: str, asked: str, words: str, tmp_path: Path) -> None:
+    """It is told before AWS is asked."""
+    file = tmp_path / "demo.yaml"
+    file.write_text(text)
+    result = CliRunner().invoke(app, ["pack", str(file), "--accelerator", asked, "--yes"])
+    assert result.exit_code == 2
+    assert words in result.stderr

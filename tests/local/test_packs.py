@@ -101,7 +101,7 @@ def test_a_replica_starts_from_a_pack(
     clients = Clients(ground.aws.session)
     with making(ground, service, bucket, "s3:PutObject") as (maker, id_):
         ends_itself(maker, id_)
-    (found,) = packs.made(clients, bucket, prefix("chat", "fit"))
+    (found,) = packs.made(clients, bucket, prefix("chat", "fit")).packs
     made = (tmp_path / "made" / "who").read_text()
     (tmp_path / "made").rename(tmp_path / "gone")
     (tmp_path / "ran").unlink()
@@ -131,7 +131,7 @@ def test_who_may_only_read_packs_writes_none(
     with making(ground, service, bucket, "s3:GetObject") as (maker, id_):
         ends_itself(maker, id_)
     assert (tmp_path / "ran").read_text() == "ran\n"
-    assert not packs.made(Clients(ground.aws.session), bucket, prefix("chat"))
+    assert not packs.made(Clients(ground.aws.session), bucket, prefix("chat", "fit")).packs
 
 
 def test_an_instance_that_packs_is_left_alone(

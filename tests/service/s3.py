@@ -91,6 +91,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         keys = {"AccessKeyId": "AKIA", "SecretAccessKey": "se/cret", "Token": "to+ken="}
         told = {
             "ami-id": "ami-1",
+            "instance-type": "g6.2xlarge",
             "placement/region": "eu-west-1",
             "iam/security-credentials/": "role",
             "iam/security-credentials/role": json.dumps(keys),

@@ -18,7 +18,18 @@ from typing import Any
 
 import pytest
 
-from spotrelay.file.instance import bundle, fetch, fitting, models, pack, packing, packs, unpack, userdata
+from spotrelay.file.instance import (
+    bundle,
+    engine,
+    fetch,
+    fitting,
+    models,
+    pack,
+    packing,
+    packs,
+    unpack,
+    userdata,
+)
 from spotrelay.file.instance.fetch import FetchError, Instance
 from spotrelay.file.instance.pack import PackError
 from spotrelay.file.service import Service, load, pinned, user_data
@@ -201,14 +212,14 @@ def test_a_pack_that_takes_too_long_is_given_up(
     plan = packed(trees)
     taken_away(trees)
     monkeypatch.setattr(unpack, "PATIENCE_S", -1.0)
-    with pytest.raises(FetchError, match="it takes longer than set-up would"):
+    with pytest.raises(FetchError, match="it takes longer than to do without"):
         unpack.unpack(plan, Instance())
     assert [path.name for path in trees[0].iterdir()] == ["of the image"]
     monkeypatch.setattr(unpack, "PATIENCE_S", 2.0)
     manifests = len(s3.asked) + 1
     s3.trouble = lambda number: "503" if number > manifests else ""
     began_s = time.monotonic()
-    with pytest.raises(FetchError, match=r"it takes longer than set|tried \d+ times: S3 says HTTP 503"):
+    with pytest.raises(FetchError, match=r"it takes longer than to do|tried \d+ times: S3 says HTTP 503"):
         unpack.unpack(plan, Instance())
     assert time.monotonic() - began_s < fetch.PATIENCE_S / 2
     assert not [path for tree in trees for path in tree.parent.iterdir() if "unpacking" in path.name]
@@ -529,5 +540,7 @@ def test_the_largest_example_has_room_for_a_pack(monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(ROOT)
     llama3 = load(ROOT / "services" / "llama3.yaml")
     assert llama3.pack
+    assert llama3.readiness_probe
     assert userdata.size(llama3) <= userdata.MAX_BYTES
-    assert len(packing.user_data(user_data(llama3, "us-east-1"))) <= userdata.MAX_BYTES
+    how = packing.Warm(llama3.readiness_probe, 1200, engine.families(llama3))
+    assert len(packing.user_data(user_data(llama3, "us-east-1"), how)) <= userdata.MAX_BYTES

@@ -129,7 +129,7 @@ BRIDGED: dict[str, Any] = {
         "move_on_score": True,
         "writable_mounts": ["/results"],
         "models": [{"source": "s3://weights/llama", "path": "/weights/llama"}],
-        "pack": {"paths": ["/opt/vllm"]},
+        "pack": {"paths": ["/opt/vllm"], "warm": True},
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""

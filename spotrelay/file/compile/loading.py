@@ -17,7 +17,7 @@ from spotrelay.file.fields import brought_checks, scaling
 from spotrelay.file.fields.file_fields import with_registry
 from spotrelay.file.fields.resources import port_findings
 from spotrelay.file.fields.schema import INSTANCE_STORE, ServiceFile
-from spotrelay.file.instance import software, userdata
+from spotrelay.file.instance import engine, software, userdata
 from spotrelay.file.model import Service
 from spotrelay.file.source.document import Document, Location, read
 from spotrelay.file.source.errors import InvalidServiceFileError, Problem
@@ -82,6 +82,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
         problems += _size_problems(document, service)
     problems += [
         *_document_problems(document, service),
+        *_warm_problems(document, service),
         *_unseen_requests(document, service),
     ]
     if problems:
@@ -244,6 +245,28 @@ def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
             largest,
             f"too much for an instance: all user data would be {size} bytes, and EC2 takes"
             f" {userdata.MAX_BYTES}: {parts[largest][1]}",
+        )
+
+
+def _warm_problems(document: Document, service: Service) -> Iterator[Problem]:
+    if not engine.is_kept(service):
+        return
+    at = ("spotrelay", "pack", "warm")
+    if not engine.kinds(service):
+        yield document.problem(
+            at,
+            "an engine cache is of an accelerator, and resources allow no instance type with a whole one:"
+            " remove this, or name resources.accelerators",
+        )
+    if service.readiness_probe is None:
+        yield document.problem(
+            at,
+            "an engine is started until it answers, and nobody knows how to ask this one: add a"
+            " service.readiness_probe, or remove this",
+        )
+    for name in engine.VARIABLES.keys() & service.envs.keys():
+        yield document.problem(
+            ("envs", name), "says where spotrelay.pack.warm lets the engine compile to: remove one of the two"
         )
 
 

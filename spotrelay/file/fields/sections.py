@@ -234,11 +234,12 @@ class PackSection(Fields):
         max_length=MAX_PACKED,
         description=f"a list of at most {MAX_PACKED} directories, such as [/opt/vllm]",
     )
+    warm: bool = Field(default=False, description="true or false")
 
     @property
     def compiled(self) -> Pack:
         """As instances get it."""
-        return Pack(tuple(map(pack_path, self.paths)))
+        return Pack(tuple(map(pack_path, self.paths)), warm=self.warm)
 
 
 A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
@@ -328,7 +329,7 @@ class SpotRelaySection(Fields):
     models: Annotated[list[ModelSection], BeforeValidator(nothing_is_a_list)] = Field(
         default_factory=list, description="a list of models, each with fields (source, path)"
     )
-    pack: PackSection | None = Field(default=None, description="fields (paths)")
+    pack: PackSection | None = Field(default=None, description="fields (paths, warm)")
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from spotrelay.file.instance import models, packs, phases, tools, unit
+from spotrelay.file.instance import engine, models, packs, phases, tools, unit
 from spotrelay.file.instance.bundle import Archive
 from spotrelay.file.instance.prepare import CONTAINER, aws_script, mount_script, prepare_script
 from spotrelay.file.model import Service
@@ -278,6 +278,8 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
         text += _GPU + (_DEVICES if service.container is not None else "")
     if name == "run" and service.models:
         text += models.WAIT + phases.LOADS
+    if name == "run" and engine.is_kept(service):
+        text += engine.EXPORT
     if "host.sh" in others:
         text += '. "$SPOTRELAY_DIR/host.sh"\n'
     return bare(text)

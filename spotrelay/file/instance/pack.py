@@ -213,16 +213,22 @@ def pack(paths: Sequence[str], image: str, began: float, program: str, put: Put)
             f"set-up has made {installed}, which the pack wouldn't have: add its directory to"
             " spotrelay.pack.paths, let set-up install it below one of them, or take an image that has it"
         )
+    said = {"image": image, "paths": list(paths), "set_up_s": set_up_s}
+    return write(roots, trees, said, program, put)
+
+
+def write(
+    roots: Sequence[Path], trees: Sequence[Tree], said: Mapping[str, Any], program: str, put: Put
+) -> str:
+    """Put shards and manifest; its SHA-256. `said`: what else stands in it."""
     packer = _Packer(roots, trees, program, put)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         shards = list(pool.map(lambda job: job(), packer.jobs()))
     manifest = {
         "format": FORMAT,
-        "image": image,
+        **said,
         "arch": platform.machine(),
         "compression": program,
-        "paths": list(paths),
-        "set_up_s": set_up_s,
         "unpacked": sum(one.size for one in trees),
         "large": [
             {

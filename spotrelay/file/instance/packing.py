@@ -1,7 +1,7 @@
 """The user data of an instance that makes a pack, from that of the service's replicas.
 
-It has all that a replica has, and another unit: that runs setup.sh once, packs, and powers off. It neither
-serves nor fetches models.
+It has all that a replica has, and another unit: that runs setup.sh once, packs, and powers off. Only for an
+engine cache does it fetch models and start the service, for nobody: see `warm`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from spotrelay.file.instance import models, pack, packs, unit
+from spotrelay.file.instance import models, pack, packs, unit, warm
 from spotrelay.file.instance.unit import HOME
+from spotrelay.plane.core.spec import ReadinessProbe
 
 LONGEST_S = 7200
 """After which such an instance powers itself off, whoever started it: no set-up takes two hours."""
@@ -38,13 +42,14 @@ ExecStopPost=/bin/bash {HOME}/crash.sh
 TimeoutStartSec=infinity
 TimeoutStopSec=90
 LimitNOFILE=1048576
+LimitMEMLOCK=infinity
+TasksMax=infinity
 """
 
 _RUN = """\
 #!/bin/bash
 here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/setup.sh" || { echo "spotrelay: nothing is packed: set-up has failed" >&2; exit 1; }
-exec python3 -I "$here/pack.py"
 """
 
 _BEFORE_SETUP = f"""\
@@ -52,7 +57,6 @@ _BEFORE_SETUP = f"""\
 # Called where a replica would have a pack. zstd is several times as fast as gzip, and a pack is unpacked on
 # this image; asked now, because set-up may install it.
 if command -v zstd >/dev/null; then echo zstd; else echo gzip; fi > "$SPOTRELAY_DIR/{pack.BEGAN}"
-exit 1
 """
 
 _OFF = """\
@@ -61,27 +65,56 @@ _OFF = """\
 exec systemctl poweroff
 """
 
-_LEFT_OUT = ("once.sh", "crash.py", "slot.sh", models.PLAN)
+_LEFT_OUT = ("once.sh", "crash.py", "slot.sh")
+
+_FIRST_SLOT = {"SPOTRELAY_SLOT": "0", "CUDA_VISIBLE_DEVICES": "0"}
+"""Of an instance that several replicas share one is started: the others would compile the same."""
 
 
-def user_data(deployed: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What to make an engine cache by."""
+
+    probe: ReadinessProbe
+    within_s: float
+    """How long a start may take."""
+    kinds: Mapping[str, str]
+    """Family of instance types → accelerator."""
+    manifest: str | None = None
+    """Of the pack that set-up is had from, and only the cache is made; None: set-up runs, and is packed."""
+
+
+def user_data(deployed: str, warming: Warm | None = None) -> bytes:
     """In gzip, which cloud-init takes: a replica's may fill EC2's 16 KiB already.
 
     `deployed`: what the launch template has, a cloud-config of ours.
     """
     config: dict[str, Any] = YAML(typ="safe", pure=True).load(deployed)
+    its = {one["path"]: one for one in config["write_files"]}
     own = {
         unit.PATH: _UNIT,
-        f"{HOME}/run.sh": _RUN,
+        f"{HOME}/run.sh": _run(warming),
         f"{HOME}/crash.sh": _OFF,
-        f"{HOME}/{packs.SCRIPT}": _BEFORE_SETUP,
+        f"{HOME}/{packs.SCRIPT}": _BEFORE_SETUP + _set_up(warming),
         f"{HOME}/pack.py": packs.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
         f"{HOME}/{models.SCRIPT}": models.script(),
     }
     left_out = {*own, *(f"{HOME}/{name}" for name in _LEFT_OUT), models.PATH}
-    config["write_files"] = [one for one in config["write_files"] if one["path"] not in left_out] + [
-        {"path": path, "permissions": "0755" if path.startswith(HOME) else "0644", "content": content}
-        for path, content in own.items()
+    others = []
+    if warming is None:
+        left_out.add(f"{HOME}/{models.PLAN}")
+    else:
+        plan = f"{HOME}/{packs.PLAN}"
+        own[plan] = _plan(json.loads(its[plan]["content"]), warming, is_shared=f"{HOME}/slot.sh" in its)
+        own[f"{HOME}/warm.py"] = packs.beside_fetch(Path(warm.__file__).read_text(encoding="utf-8"))
+        starts = its.get(f"{HOME}/slot.sh", its[f"{HOME}/run.sh"])
+        others.append({**starts, "path": f"{HOME}/{warm.SERVE}"})
+    config["write_files"] = [one for path, one in its.items() if path not in {*left_out, *own}] + [
+        *others,
+        *(
+            {"path": path, "permissions": "0755" if path.startswith(HOME) else "0644", "content": content}
+            for path, content in own.items()
+        ),
     ]
     config["runcmd"] = [
         ["systemctl", "daemon-reload"],
@@ -93,6 +126,27 @@ def user_data(deployed: str) -> bytes:
     out = io.StringIO()
     yaml.dump(config, out)
     return gzip.compress(f"#cloud-config\n{out.getvalue()}".encode(), mtime=0)
+
+
+def _run(warming: Warm | None) -> str:
+    if warming is None:
+        return f'{_RUN}exec python3 -I "$here/pack.py"\n'
+    packing = 'python3 -I "$here/pack.py" || exit 1\n' if warming.manifest is None else ""
+    return f'{_RUN}{packing}exec python3 -I "$here/warm.py"\n'
+
+
+def _set_up(warming: Warm | None) -> str:
+    """Whether it is had from a pack."""
+    is_had = warming is not None and warming.manifest is not None
+    return packs.shell().partition("\n")[2] if is_had else "exit 1\n"
+
+
+def _plan(deployed: Mapping[str, Any], warming: Warm, *, is_shared: bool) -> str:
+    """Without the caches that are there: the first start shall compile."""
+    plan = {name: value for name, value in deployed.items() if name != "caches"}
+    plan["manifest"] = warming.manifest
+    how = {**asdict(warming.probe), "within_s": warming.within_s, "kinds": dict(warming.kinds)}
+    return json.dumps({**plan, "warm": {**how, "variables": _FIRST_SLOT if is_shared else {}}})
 
 
 def decoded(user_data: str) -> str:

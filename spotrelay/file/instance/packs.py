@@ -1,7 +1,8 @@
 """What an instance needs to have its set-up from a pack: see `pack`, which makes one, and `unpack`.
 
 A pack stands for the file's `setup` alone. The rest of setup.sh runs as ever: tools, the service's files,
-mounts. Where no pack is pinned, or it can't be had, `setup` runs, too.
+mounts. Where no pack is pinned, or it can't be had, `setup` runs, too. Engine caches come the same way: see
+`engine`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotrelay.file.instance import models, unpack
+from spotrelay.file.instance import engine, models, unpack
 from spotrelay.file.model import Service
 
 UNPACK = "unpack.py"
@@ -33,8 +34,8 @@ _SCRIPT = f"""\
 exec python3 -I "$SPOTRELAY_DIR/{UNPACK}"
 """
 
-_THEIRS = "from spotrelay.file.instance import fetch\n"
-_BESIDE = "sys.path.insert(0, str(Path(__file__).parent))\nimport fetch\n"
+_THEIRS = "from spotrelay.file.instance import fetch"
+_BESIDE = "sys.path.insert(0, str(Path(__file__).parent))\nimport fetch"
 """-I leaves the script's own directory out."""
 
 
@@ -71,8 +72,16 @@ def plan(service: Service, store: Store) -> str:
         "prefix": prefix(service.name, store.fit),
         "paths": service.pack.paths,
         "manifest": service.pack.manifest,
+        **({"caches": _caches(service)} if engine.is_kept(service) else {}),
     }
     return json.dumps(said, ensure_ascii=False) + "\n"
+
+
+def _caches(service: Service) -> dict[str, str]:
+    """Families of instance types, each with accelerator and manifest of its engine cache."""
+    known = service.pack.caches if service.pack else {}
+    its = engine.families(service).items()
+    return {family: f"{kind}/{known[kind]}" for family, kind in its if kind in known}
 
 
 def shell() -> str:

@@ -41,6 +41,12 @@ PATIENCE_S = 120.0
 """What a pack may take in any case: one of 4 GB takes some five seconds at 10 Gbit/s, and its disk half a
 minute. It may also take as long as set-up took: only what takes longer has no use."""
 
+CACHES, ENGINE = "caches", "engine"
+"""Below a set-up's prefix, where the engine caches are; and beside this file, where one is unpacked."""
+
+CACHE_PATIENCE_S = 10.0
+"""What an engine cache may take in any case: it has some hundred MB. It may also take as long as it saves."""
+
 Manifest = Mapping[str, Any]
 
 
@@ -98,7 +104,7 @@ class _Source:
         while got := answer.read(fetch.CHUNK_BYTES):
             content += got
             if self._is_late():
-                raise fetch.FetchError("it takes longer than set-up would")
+                raise fetch.FetchError("it takes longer than to do without")
         if answer.length:
             raise OSError("the connection broke off")
         return bytes(content)
@@ -233,10 +239,33 @@ def unpack(plan: Mapping[str, Any], instance: fetch.Instance) -> None:
     Raises:
         FetchError: they can't be had; all is as it was.
     """
+    _unpack(plan, plan["paths"], instance, PATIENCE_S, math.inf)
+
+
+def have_cache(plan: Mapping[str, Any], instance: fetch.Instance, here: Path) -> None:
+    """Have the engine cache of this instance's accelerator at its place.
+
+    Raises:
+        FetchError: there is none, or it can't be had; all is as it was.
+    """
+    type_ = fetch.patiently(lambda: instance.get("instance-type"), "the instance's type")
+    found = plan["caches"].get(type_.partition(".")[0])
+    if found is None:
+        raise fetch.FetchError(f"there is none for the accelerator of a {type_}")
+    kind, _, manifest = found.rpartition("/")
+    its = {"bucket": plan["bucket"], "prefix": f"{plan['prefix']}/{CACHES}/{kind}", "manifest": manifest}
+    cache = {**its, "paths": [ENGINE]}
+    _unpack(cache, [str(here / ENGINE)], instance, CACHE_PATIENCE_S, CACHE_PATIENCE_S)
+
+
+def _unpack(
+    plan: Mapping[str, Any], at: Sequence[str], instance: fetch.Instance, patience_s: float, first_s: float
+) -> None:
+    """`at`: where its paths are put; `first_s`: for the manifest, which says how long the rest may take."""
     began_s = time.monotonic()
     bucket = fetch.patiently(lambda: fetch.Bucket(plan["bucket"], instance), plan["bucket"])
 
-    first = _Source(bucket, plan["prefix"], math.inf)  # of some kilobytes; `fetch` has a limit of its own
+    first = _Source(bucket, plan["prefix"], began_s + first_s)  # some kilobytes; `fetch` has a limit, too
     manifest = json.loads(first.object(f"{plan['manifest']}.json", plan["manifest"]))
     first.close()
     image = fetch.patiently(lambda: instance.get("ami-id"), "the image's ID")
@@ -246,8 +275,8 @@ def unpack(plan: Mapping[str, Any], instance: fetch.Instance) -> None:
         raise fetch.FetchError(f"it was made on {manifest['image']}, and this is {image}")
     if manifest["paths"] != plan["paths"]:
         raise fetch.FetchError(f"it has {manifest['paths']}, and not {plan['paths']}")
-    until_s = began_s + max(PATIENCE_S, manifest["set_up_s"])
-    stage = Stage(plan["paths"], manifest)
+    until_s = began_s + max(patience_s, manifest["set_up_s"])
+    stage = Stage(at, manifest)
     try:
         stage.begin()
         work = _Work(lambda: _Source(bucket, plan["prefix"], until_s), stage)
@@ -258,23 +287,30 @@ def unpack(plan: Mapping[str, Any], instance: fetch.Instance) -> None:
         stage.drop()
     size, took_s = sum(one["size"] for one in manifest["shards"]), time.monotonic() - began_s
     fetch.say(
-        f"{', '.join(plan['paths'])} from the pack: {size} bytes, unpacked {manifest['unpacked']},"
-        f" in {took_s:.1f} s"
+        f"{', '.join(at)} from the pack: {size} bytes, unpacked {manifest['unpacked']}, in {took_s:.1f} s"
     )
 
 
 def main() -> int:
     """Have the pack, or say why not; nothing is said where none is expected."""
     plan = json.loads((Path(__file__).parent / "pack.json").read_text(encoding="utf-8"))
+    instance = fetch.Instance()
+    if "caches" in plan:
+        here = Path(__file__).parent
+        _is_had(lambda: have_cache(plan, instance, here), "no engine cache is used, so the engine compiles")
     if not plan["manifest"]:
         return 1
+    return 0 if _is_had(lambda: unpack(plan, instance), "no pack is used, so set-up runs") else 1
+
+
+def _is_had(do: Callable[[], None], otherwise: str) -> bool:
     try:
-        unpack(plan, fetch.Instance())
-    except Exception as error:  # noqa: BLE001 - whatever it is, set-up does without
+        do()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the start does without
         words = str(error) if isinstance(error, fetch.FetchError) else repr(error)
-        fetch.say(f"no pack is used, so set-up runs: {words}")
-        return 1
-    return 0
+        fetch.say(f"{otherwise}: {words}")
+        return False
+    return True
 
 
 if __name__ == "__main__":

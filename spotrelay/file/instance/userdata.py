@@ -17,7 +17,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.file.instance import boot, console, envfile, gpu, models, packs, software, unit
+from spotrelay.file.instance import boot, console, engine, envfile, gpu, models, packs, software, unit
 from spotrelay.file.instance.bundle import LONGEST_ARCHIVE, Archive
 from spotrelay.file.instance.packs import LONGEST_STORE, Store
 from spotrelay.file.instance.unit import HOME
@@ -142,7 +142,12 @@ def _longest(service: Service) -> Service:
         service,
         secret_versions=dict.fromkeys(service.secrets.values(), LONGEST_VERSION),
         models=tuple(replace(model, digest=LONGEST_DIGEST) for model in service.models),
-        pack=service.pack and replace(service.pack, manifest=LONGEST_DIGEST),
+        pack=service.pack
+        and replace(
+            service.pack,
+            manifest=LONGEST_DIGEST,
+            caches=dict.fromkeys(engine.kinds(service), LONGEST_DIGEST),
+        ),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os.path
 import posixpath
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -102,6 +102,10 @@ class Pack:
     """Directories, absolute."""
     manifest: str | None = None
     """SHA-256 of the pack that was chosen at the deployment; None: set-up runs."""
+    warm: bool = False
+    """Whether what the engine compiles is packed, too, for each accelerator by itself."""
+    caches: Mapping[str, str] = field(default_factory=dict)
+    """Accelerator → SHA-256 of the manifest of its engine cache; on others the engine compiles."""
 
 
 class FilesError(ValueError):

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from spotrelay.file.instance import fitting, packing, packs
+from spotrelay.file.instance.unpack import CACHES
 from spotrelay.file.instance.userdata import environment
 from spotrelay.file.service import Service
 from spotrelay.plane.aws.clients import Clients
@@ -46,21 +47,36 @@ def below(service: Service) -> str:
     return packs.prefix(service.name, fitting.fit(service, environment(service)))
 
 
-def made(clients: Clients, bucket: str, prefix: str) -> list[Found]:
-    """The packs below a prefix, the newest first.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is there for a set-up, each the newest first."""
+
+    packs: list[Found]
+    caches: dict[str, list[Found]]
+    """Engine caches, by accelerator."""
+
+
+def made(clients: Clients, bucket: str, prefix: str) -> Made:
+    """The packs and engine caches of a set-up, whose prefix this is.
 
     Raises:
         PortError: S3 doesn't say.
     """
+    by_directory: dict[str, list[Found]] = {}
     with translated():
         pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
-        found = [
-            Found(name[1], one["LastModified"])
-            for page in pages
-            for one in page.get("Contents", [])
-            if (name := _MANIFEST.fullmatch(one["Key"].rpartition("/")[2]))
-        ]
-    return sorted(found, key=lambda one: one.made_at, reverse=True)
+        for one in (one for page in pages for one in page.get("Contents", [])):
+            directory, _, name = one["Key"].rpartition("/")
+            if manifest := _MANIFEST.fullmatch(name):
+                by_directory.setdefault(directory, []).append(Found(manifest[1], one["LastModified"]))
+    for found in by_directory.values():
+        found.sort(key=lambda one: one.made_at, reverse=True)
+    caches = {
+        directory.removeprefix(f"{prefix}/{CACHES}/"): found
+        for directory, found in by_directory.items()
+        if directory.startswith(f"{prefix}/{CACHES}/")
+    }
+    return Made(by_directory.get(prefix, []), caches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +138,21 @@ class Maker:
     """Launches an instance that makes a pack, and ends it."""
 
     def __init__(
-        self, clients: Clients, deployed: Deployed, profile_arn: str, service: str, labels: Mapping[str, str]
+        self,
+        clients: Clients,
+        deployed: Deployed,
+        profile_arn: str,
+        service: str,
+        labels: Mapping[str, str],
+        warming: packing.Warm | None = None,
     ) -> None:
+        """`warming`: for an engine cache; None: it makes none."""
         self._clients = clients
         self._deployed = deployed
         self._profile_arn = profile_arn
         self._service = service
         self._labels = labels
+        self._warming = warming
 
     def launch(self, pools: Iterable[CapacityPool], subnets: Mapping[str, str]) -> tuple[str, CapacityPool]:
         """An on-demand instance in the first of these pools that has room; `subnets`: each with its zone.
@@ -160,7 +184,7 @@ class Maker:
             "InstanceType": pool.instance_type,
             "SubnetId": subnet,
             "IamInstanceProfile": {"Arn": self._profile_arn},
-            "UserData": packing.user_data(self._deployed.user_data),
+            "UserData": packing.user_data(self._deployed.user_data, self._warming),
             # It powers itself off, whatever has become of the command.
             "InstanceInitiatedShutdownBehavior": "terminate",
             "TagSpecifications": [
@@ -217,6 +241,19 @@ def keys(clients: Clients, bucket: str, prefix: str, manifests: Iterable[str]) -
             continue
         found |= {key, *(f"{prefix}/{shard['sha256']}" for shard in json.loads(body)["shards"])}
     return found
+
+
+def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: str) -> tuple[float, float]:
+    """What the two starts took by which an engine cache was made.
+
+    Raises:
+        PortError: S3 can't be asked.
+    """
+    with translated():
+        key = f"{prefix}/{CACHES}/{kind}/{manifest}.json"
+        body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    first_s, second_s = json.loads(body)["starts_s"]
+    return first_s, second_s
 
 
 def drop(clients: Clients, bucket: str, prefix: str, kept: Collection[str], before: datetime) -> int:

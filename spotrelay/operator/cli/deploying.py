@@ -13,7 +13,7 @@ import typer
 from botocore.exceptions import NoRegionError
 
 from spotrelay.file.compile.check import local_files
-from spotrelay.file.service import Service
+from spotrelay.file.service import Service, in_region
 from spotrelay.file.source.inputs import Inputs, InputsError, inputs
 from spotrelay.messages import few
 from spotrelay.operator.cli import cdk, control_plane, models, packs
@@ -300,7 +300,7 @@ class Deployer:
         return there.digests
 
     def _packs(self) -> dict[str, str]:
-        """What instances will start from, by service; a line for each that has no pack.
+        """What instances will start from, by service, or service/accelerator; a line for each that has none.
 
         Raises:
             PortError: S3 can't be asked.
@@ -309,16 +309,19 @@ class Deployer:
         for service in self._services:
             if service.pack is None:
                 continue
-            there = packs.newest(self.clients, packs.bucket(self.account, self.region), service)
-            if there is None:
+            made = packs.there(self.clients, packs.bucket(self.account, self.region), service)
+            if not made.packs:
                 self._teller.say(
                     f"{service.name}: no pack fits its set-up, so each replica runs it: once this is"
                     f" deployed, spotrelay pack {service.path} makes one"
                 )
             else:
-                made_at = f"{there.made_at:%Y-%m-%d %H:%M} UTC"
+                made_at = f"{made.packs[0].made_at:%Y-%m-%d %H:%M} UTC"
                 self._teller.say(f"{service.name}: replicas start from the pack of {made_at}")
-                found[service.name] = there.manifest
+                found[service.name] = made.packs[0].manifest
+            if made.packs and (words := packs.without_cache(in_region(service, self.region), made)):
+                self._teller.say(words)
+            found |= packs.caches(service, made)
         return found
 
     def _may_deploy(self) -> list[str]:

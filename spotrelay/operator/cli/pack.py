@@ -23,10 +23,11 @@ from spotrelay.operator.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from spotrelay.file.instance.packing import Warm
     from spotrelay.file.service import Service
-    from spotrelay.operator.aws.packs import Found, Maker
+    from spotrelay.operator.aws.packs import Deployed, Found, Made, Maker
     from spotrelay.operator.cli.deploying import Limit
     from spotrelay.operator.cli.telling import Teller
     from spotrelay.operator.look.access import ControlPlane
@@ -41,6 +42,13 @@ ENDED = ("shutting-down", "terminated", "stopping", "stopped")
 
 def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A service file.", show_default=False)],
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            help="Only make the engine cache of this accelerator, on the set-up that is packed.",
+            show_default=False,
+        ),
+    ] = None,
     context: Contexts = None,
     timeout: Timeout = "1h",
     is_json: AsJson = False,
@@ -51,8 +59,9 @@ def pack(
 ) -> None:
     """Run a service's set-up once, and keep what it makes in a bucket for its replicas' starts.
 
-    An on-demand instance of the deployed version does it, and ends. The next `spotrelay up` lets replicas
-    start from the pack.
+    An on-demand instance of the deployed version does it, and ends. With spotrelay.pack.warm it also starts
+    the service, twice, and keeps what its engine has compiled, for its own accelerator. The next `spotrelay
+    up` lets replicas start from the pack.
 
     Example: spotrelay pack services/llama3.yaml
     """
@@ -68,15 +77,47 @@ def pack(
             raise CommandError(
                 f"{file}: there is no spotrelay.pack: say there which directories setup makes, and deploy it"
             )
+        kind = _kind(service, accelerator)
         plane = control_plane.find_any(Where(region, profile, endpoint_url))
         spec = control_plane.deployed(plane, service.name)
-        _make(plane, spec, service, teller, limit, is_confirmed=is_confirmed)
+        _make(plane, spec, service, kind, teller, limit, is_confirmed=is_confirmed)
+
+
+def _kind(service: Service, accelerator: str | None) -> str | None:
+    """Our name of the accelerator that was asked for.
+
+    Raises:
+        CommandError: there is no such one, or the service has no use for it.
+    """
+    from spotrelay.file.catalog import accelerator_names, find_accelerator
+    from spotrelay.file.instance import engine
+    from spotrelay.messages import did_you_mean, shown
+
+    if accelerator is None:
+        return None
+    if not engine.is_kept(service):
+        raise CommandError(
+            f"--accelerator: {service.path} has no engine cache: say spotrelay.pack.warm: true, and deploy it"
+        )
+    kind = find_accelerator(accelerator)
+    if kind is None:
+        raise CommandError(
+            f"--accelerator: unknown accelerator {shown(accelerator)}"
+            f"{did_you_mean(accelerator, accelerator_names())}"
+        )
+    if kind not in engine.kinds(service):
+        raise CommandError(
+            f"--accelerator: resources allow no instance type with a whole {kind}: they allow"
+            f" {', '.join(engine.kinds(service))}"
+        )
+    return kind
 
 
 def _make(
     plane: ControlPlane,
     spec: ServiceSpec,
     service: Service,
+    kind: str | None,
     teller: Teller,
     limit: Limit,
     *,
@@ -84,6 +125,61 @@ def _make(
 ) -> None:
     from spotrelay.operator.aws import packs
     from spotrelay.operator.cli import control_plane
+
+    clients = plane.clients
+    deployed, plan, profile_arn = _deployed(plane, spec, service)
+    before = packs.made(clients, plan["bucket"], plan["prefix"])
+    warming = _warming(spec, service, before, kind) if "caches" in plan else None
+    survey = plane.store.recall(service.name, plane.region, datetime.now(UTC)).survey
+    prices: Mapping[str, float] = survey.on_demand_prices if survey else {}
+    pools = _pools(spec, prices, warming, kind)
+    teller.say(_announced(service, plan, pools[0], prices, warming, kind))
+    with teller.paused():
+        control_plane.confirm("Go on?", is_confirmed=is_confirmed)
+    maker = packs.Maker(clients, deployed, profile_arn, service.name, spec.labels, warming)
+    began = time.monotonic()
+    instance_id, pool = maker.launch(pools, spec.subnets)
+    its_kind = warming.kinds[_family(pool)] if warming else None
+    cache: Found | None = None
+    try:
+        teller.say(f"{instance_id} starts: {pool}")
+        follower = _Follower(plane, maker, instance_id, plan, before, teller, limit)
+        found = before.packs[0] if kind else follower.pack()
+        if its_kind:
+            cache = follower.cache(its_kind)
+    finally:
+        maker.end(instance_id)
+    took_s = time.monotonic() - began
+    _sweep(plane, service.name, plan, found, teller)
+    if its_kind and cache:
+        _tell_cache(plane, service, plan, its_kind, cache, teller)
+    price = prices.get(pool.instance_type)
+    cost = price * took_s / 3600 if price else None
+    teller.end(
+        f"{service.name}: packed in {took_s / 60:.0f} min, for {_usd(cost)}: spotrelay up {service.path} lets"
+        " replicas start from it",
+        {
+            "service": service.name,
+            "manifest": found.manifest,
+            "cache": cache and cache.manifest,
+            "accelerator": its_kind,
+            "instance_id": instance_id,
+            "instance_type": pool.instance_type,
+            "after_s": round(took_s, 1),
+            "usd": None if cost is None else round(cost, 4),
+        },
+    )
+
+
+def _deployed(
+    plane: ControlPlane, spec: ServiceSpec, service: Service
+) -> tuple[Deployed, dict[str, Any], str]:
+    """What an instance is launched from, what it reads of packs, and its profile.
+
+    Raises:
+        CommandError: something speaks against packing now.
+    """
+    from spotrelay.operator.aws import packs
     from spotrelay.operator.deploy.stacks import Stacks
     from spotrelay.plane.core.names import PACK_PROFILE_OUTPUT, SERVICE_STACK
 
@@ -102,53 +198,111 @@ def _make(
             f" {service.path}",
             EXIT_FAILED,
         )
+    if service.pack and service.pack.warm and "caches" not in plan:
+        raise CommandError(
+            f"{service.name} is deployed without spotrelay.pack.warm: spotrelay up {service.path}",
+            EXIT_FAILED,
+        )
     if there := packs.at_work(clients, service.name):
         raise CommandError(
             f"{', '.join(there)} packs {service.name} already: wait until it has ended, which it does by"
             f" itself, or end it: aws ec2 terminate-instances --instance-ids {' '.join(there)}",
             EXIT_FAILED,
         )
-    survey = plane.store.recall(service.name, plane.region, datetime.now(UTC)).survey
-    prices: Mapping[str, float] = survey.on_demand_prices if survey else {}
-    pools = _pools(spec, prices)
-    first = prices.get(pools[0].instance_type)
+    return deployed, plan, profile_arn
+
+
+def _warming(spec: ServiceSpec, service: Service, before: Made, kind: str | None) -> Warm:
+    """How the engine cache is made; with a kind that was asked for on the pack that is there.
+
+    Raises:
+        CommandError: it can't be.
+    """
+    from spotrelay.file.catalog import find_type
+    from spotrelay.file.instance.packing import Warm
+
+    if kind and not before.packs:
+        raise CommandError(
+            f"{service.name} has no pack of its set-up, on which an engine cache is made: spotrelay pack"
+            f" {service.path} makes both",
+            EXIT_FAILED,
+        )
+    if spec.readiness_probe is None:
+        raise CommandError(
+            f"{service.name} is deployed without a readiness probe, which tells when its engine is up:"
+            f" spotrelay up {service.path}",
+            EXIT_FAILED,
+        )
+    types = filter(None, map(find_type, {pool.instance_type for pool in spec.pools}))
+    kinds = {one.name.partition(".")[0]: one.accelerator for one in types if one.accelerator_count}
+    manifest = before.packs[0].manifest if kind else None
+    return Warm(spec.readiness_probe, spec.initial_delay_s, kinds, manifest)
+
+
+def _pools(
+    spec: ServiceSpec, prices: Mapping[str, float], warming: Warm | None, kind: str | None
+) -> Sequence[CapacityPool]:
+    """The cheapest type first; of those without a known price, the file's order.
+
+    Raises:
+        CommandError: none has the accelerator.
+    """
+    pools = list(spec.pools)
+    if warming:
+        kinds = {kind} if kind else {*warming.kinds.values()}
+        pools = [pool for pool in pools if warming.kinds.get(_family(pool)) in kinds]
+    if not pools:
+        raise CommandError(
+            f"{spec.service} is deployed without an instance type that has {kind or 'a whole accelerator'}",
+            EXIT_FAILED,
+        )
+    return sorted(pools, key=lambda pool: prices.get(pool.instance_type, float("inf")))
+
+
+def _family(pool: CapacityPool) -> str:
+    return pool.instance_type.partition(".")[0]
+
+
+def _announced(
+    service: Service,
+    plan: Mapping[str, Any],
+    pool: CapacityPool,
+    prices: Mapping[str, float],
+    warming: Warm | None,
+    kind: str | None,
+) -> str:
+    does = [] if kind else [f"runs set-up and packs {', '.join(plan['paths'])}"]
+    if warming:
+        does.append(f"starts the service twice for an engine cache for {warming.kinds[_family(pool)]}")
+    return (
+        f"{service.name}: an on-demand {pool.instance_type} {', and '.join(does)}:"
+        f" {_usd(prices.get(pool.instance_type))} an hour, two hours at most"
+    )
+
+
+def _tell_cache(
+    plane: ControlPlane, service: Service, plan: Mapping[str, Any], kind: str, cache: Found, teller: Teller
+) -> None:
+    """What it is worth, and which accelerators have none."""
+    from spotrelay.file.service import in_region
+    from spotrelay.operator.aws import packs
+    from spotrelay.operator.cli.packs import without_cache
+
+    where = plan["bucket"], plan["prefix"]
+    first_s, second_s = packs.starts_s(plane.clients, *where, kind, cache.manifest)
     teller.say(
-        f"{service.name}: an on-demand {pools[0].instance_type} runs set-up and packs"
-        f" {', '.join(plan['paths'])}: {_usd(first)} an hour, two hours at most"
+        f"{service.name}: engine cache for {kind}: the first start of run took {first_s:.0f} s, the second"
+        f" {second_s:.0f} s"
     )
-    with teller.paused():
-        control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-    maker = packs.Maker(clients, deployed, profile_arn, service.name, spec.labels)
-    before = {one.manifest for one in packs.made(clients, plan["bucket"], plan["prefix"])}
-    began = time.monotonic()
-    instance_id, pool = maker.launch(pools, spec.subnets)
-    try:
-        teller.say(f"{instance_id} starts: {pool}")
-        found = _followed(maker, instance_id, plane, plan, before, teller, limit)
-    finally:
-        maker.end(instance_id)
-    took_s = time.monotonic() - began
-    _sweep(plane, service.name, plan, found, teller)
-    price = prices.get(pool.instance_type)
-    cost = price * took_s / 3600 if price else None
-    teller.end(
-        f"{service.name}: packed in {took_s / 60:.0f} min, for {_usd(cost)}: spotrelay up {service.path} lets"
-        " replicas start from it",
-        {
-            "service": service.name,
-            "manifest": found.manifest,
-            "instance_id": instance_id,
-            "instance_type": pool.instance_type,
-            "after_s": round(took_s, 1),
-            "usd": None if cost is None else round(cost, 4),
-        },
-    )
+    if words := without_cache(in_region(service, plane.region), packs.made(plane.clients, *where)):
+        teller.say(words)
 
 
 def _sweep(plane: ControlPlane, name: str, plan: Mapping[str, Any], found: Found, teller: Teller) -> None:
     """Let go of packs that neither the deployed version nor the next one starts from."""
     from spotrelay.file.instance.packing import LONGEST_S
     from spotrelay.file.instance.packs import prefix
+    from spotrelay.file.instance.unpack import CACHES
     from spotrelay.operator.aws import packs
     from spotrelay.plane.core.ports import PortError
     from spotrelay.plane.core.timing import seconds
@@ -156,6 +310,10 @@ def _sweep(plane: ControlPlane, name: str, plan: Mapping[str, Any], found: Found
     wanted = [manifest for manifest in (found.manifest, plan["manifest"]) if manifest]
     try:
         kept = packs.keys(plane.clients, plan["bucket"], plan["prefix"], wanted)
+        deployed = {one.rpartition("/")[2] for one in plan.get("caches", {}).values()}
+        for kind, caches in packs.made(plane.clients, plan["bucket"], plan["prefix"]).caches.items():
+            its = [o.manifest for o in caches if o is caches[0] or o.manifest in deployed]
+            kept |= packs.keys(plane.clients, plan["bucket"], f"{plan['prefix']}/{CACHES}/{kind}", its)
         # What another such instance writes at this moment is in no manifest yet.
         before = datetime.now(UTC) - seconds(LONGEST_S)
         count = packs.drop(plane.clients, plan["bucket"], prefix(name), kept, before)
@@ -181,65 +339,97 @@ def _plan(user_data: str) -> dict[str, Any] | None:
     return None
 
 
-def _pools(spec: ServiceSpec, prices: Mapping[str, float]) -> Sequence[CapacityPool]:
-    """The cheapest type first; of those without a known price, the file's order."""
-    return sorted(spec.pools, key=lambda pool: prices.get(pool.instance_type, float("inf")))
-
-
 def _usd(amount: float | None) -> str:
     return "an unknown price" if amount is None else f"{amount:.2f} USD"
 
 
-def _followed(
-    maker: Maker,
-    instance_id: str,
-    plane: ControlPlane,
-    plan: Mapping[str, Any],
-    before: set[str],
-    teller: Teller,
-    limit: Limit,
-) -> Found:
-    """The pack, once it is there.
+class _Follower:
+    """Waits for what an instance makes."""
 
-    Raises:
-        CommandError: the instance has ended without one, or time is over.
-    """
-    from spotrelay.operator.aws import packs
-    from spotrelay.plane.core.ports import Throttled, Unavailable
-    from spotrelay.plane.view.words import duration
+    def __init__(
+        self,
+        plane: ControlPlane,
+        maker: Maker,
+        instance_id: str,
+        plan: Mapping[str, Any],
+        before: Made,
+        teller: Teller,
+        limit: Limit,
+    ) -> None:
+        self._plane = plane
+        self._maker = maker
+        self._instance_id = instance_id
+        self._plan = plan
+        self._before = before
+        self._teller = teller
+        self._limit = limit
 
-    while True:
-        try:
-            state = maker.state(instance_id)
-            there = packs.made(plane.clients, plan["bucket"], plan["prefix"])
-        except (Throttled, Unavailable) as error:
-            teller.now(str(error))  # over in a moment
-            there, state = [], ""
-        for one in there:
-            if one.manifest not in before:
-                return one
-        if state in ENDED:
-            raise CommandError(
-                f"{instance_id} has ended without a pack: {_last_words(plane, instance_id)}",
-                EXIT_FAILED,
-            )
-        if limit.is_over:
-            raise CommandError(
-                f"{instance_id} has made no pack within {duration(limit.lasts_s)}, and is ended: give"
-                " --timeout more, or see why its set-up takes so long",
-                EXIT_FAILED,
-            )
-        teller.now(f"{instance_id} is {state or 'unknown'} ({duration(limit.elapsed_s)})")
-        time.sleep(LOOK_S)
+    def pack(self) -> Found:
+        """The pack, once it is there.
+
+        Raises:
+            CommandError: the instance has ended without one, or time is over.
+        """
+        known = {one.manifest for one in self._before.packs}
+        return self._awaited("a pack", "", lambda made: (o for o in made.packs if o.manifest not in known))
+
+    def cache(self, kind: str) -> Found:
+        """The engine cache of an accelerator, once it is there.
+
+        Raises:
+            CommandError: as `pack`; the set-up's pack stays.
+        """
+        known = {one.manifest for one in self._before.caches.get(kind, ())}
+        return self._awaited(
+            f"an engine cache for {kind}",
+            "what set-up makes is packed, but ",
+            lambda made: (one for one in made.caches.get(kind, ()) if one.manifest not in known),
+        )
+
+    def _awaited(self, what: str, kept: str, new: Callable[[Made], Iterator[Found]]) -> Found:
+        from spotrelay.operator.aws import packs
+        from spotrelay.plane.core.ports import Throttled, Unavailable
+        from spotrelay.plane.view.words import duration
+
+        id_, plan, limit = self._instance_id, self._plan, self._limit
+        while True:
+            found: Found | None = None
+            try:
+                state = self._maker.state(id_)
+                found = next(new(packs.made(self._plane.clients, plan["bucket"], plan["prefix"])), None)
+            except (Throttled, Unavailable) as error:
+                self._teller.now(str(error))  # over in a moment
+                state = ""
+            if found:
+                return found
+            if state in ENDED:
+                words = _last_words(self._plane, id_)
+                raise CommandError(f"{kept}{id_} has ended without {what}: {words}", EXIT_FAILED)
+            if limit.is_over:
+                raise CommandError(
+                    f"{kept}{id_} hasn't made {what} within {duration(limit.lasts_s)}, and is ended: give"
+                    " --timeout more, or see why it takes so long",
+                    EXIT_FAILED,
+                )
+            self._teller.now(f"{id_} is {state or 'unknown'} ({duration(limit.elapsed_s)})")
+            time.sleep(LOOK_S)
+
+
+LAST_LINES = 12
+"""Of an engine that doesn't start, which says why in its last ones."""
 
 
 def _last_words(plane: ControlPlane, instance_id: str) -> str:
-    """What the instance said last of itself."""
+    """What the instance said last of itself, and before it the engine, if it is about that."""
+    from spotrelay.messages import harmless
     from spotrelay.operator.aws.console import console_output
 
-    lines = [
-        line for line in console_output(plane.clients, instance_id).splitlines() if "spotrelay: " in line
-    ]
-    if not lines:
+    lines = console_output(plane.clients, instance_id).splitlines()
+    own = [number for number, line in enumerate(lines) if "spotrelay: " in line]
+    if not own:
         return f"its console says more: aws ec2 get-console-output --instance-id {instance_id}"
-    return lines[-1].partition("spotrelay: ")[2]
+    words = lines[own[-1]].partition("spotrelay: ")[2]
+    if not words.startswith("no engine cache"):
+        return words
+    before = [harmless(line) for line in lines[max(0, own[-1] - LAST_LINES) : own[-1]]]
+    return "\n  ".join([f"{words}. Before that:", *before])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from spotrelay.file.instance import engine
 from spotrelay.file.instance.packs import bootstrap_bucket
 from spotrelay.file.service import Service
-from spotrelay.operator.aws.packs import Found, below, made
+from spotrelay.operator.aws.packs import Made, below, made
 from spotrelay.operator.cli import cdk
 from spotrelay.plane.aws.clients import Clients
 
@@ -14,10 +15,28 @@ def bucket(account: str, region: str) -> str:
     return bootstrap_bucket(cdk.qualifier(), account, region)
 
 
-def newest(clients: Clients, bucket: str, service: Service) -> Found | None:
-    """The newest pack of a service's present set-up.
+def there(clients: Clients, bucket: str, service: Service) -> Made:
+    """The packs and engine caches of a service's present set-up.
 
     Raises:
         PortError: S3 can't be asked.
     """
-    return next(iter(made(clients, bucket, below(service))), None)
+    return made(clients, bucket, below(service))
+
+
+def caches(service: Service, made: Made) -> dict[str, str]:
+    """The manifests of the engine caches that it has use for, by service/accelerator."""
+    kinds = [kind for kind in engine.kinds(service) if kind in made.caches]
+    return {f"{service.name}/{kind}": made.caches[kind][0].manifest for kind in kinds}
+
+
+def without_cache(service: Service, made: Made) -> str | None:
+    """Which of its accelerators have no engine cache, and how to make one; None: all have one."""
+    lacking = [kind for kind in engine.kinds(service) if kind not in made.caches]
+    if not lacking:
+        return None
+    which = f" --accelerator {lacking[0]}" if made.packs else ""
+    return (
+        f"{service.name}: no engine cache for {', '.join(lacking)}: there each start compiles; spotrelay pack"
+        f" {service.path}{which} makes one"
+    )

@@ -23,9 +23,10 @@ ADVICE: Mapping[Part, str] = MappingProxyType(
         Part.LAUNCH: "EC2's own; a standby has it too: docs/standbys.md",
         Part.BOOT: "an image that starts less, a faster disk (resources.disk_tier)",
         Part.FILES: "fewer and smaller files, an image that has tools and container (resources.image_id)",
-        Part.SET_UP: "an image with all of it installed (resources.image_id): docs/cold-start.md",
+        Part.SET_UP: "a pack of what it makes (docs/packs.md), or an image that has it (resources.image_id)",
         Part.MODELS: "a smaller or quantized model, an instance with a faster network: docs/cold-start.md",
-        Part.LOAD: "a smaller model, a faster disk (resources.disk_tier), another loader: docs/loaders.md",
+        Part.LOAD: "an engine cache (docs/packs.md), a smaller model, a faster disk (resources.disk_tier),"
+        " another loader (docs/loaders.md)",
         Part.INSTANCE: "an image with all of it installed (resources.image_id), a faster disk"
         " (resources.disk_tier), a smaller model: docs/cold-start.md; its console says more: spotrelay logs",
         Part.REGISTRATION: "ours: a read and a call; where all change at once, the others' answers, too",

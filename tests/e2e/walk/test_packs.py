@@ -31,13 +31,17 @@ SERVICE = """
 name: packed
 service: {{replicas: 1, readiness_probe: {{path: /who, initial_delay_seconds: 600}}}}
 resources: {{accelerators: "L4:1", use_spot: true, ports: 8081}}
-spotrelay: {{pack: {{paths: [{made}]}}}}
+spotrelay: {{pack: {{paths: [{made}], warm: true}}}}
 setup: |
   mkdir -p {made}
   echo "$RANDOM $RANDOM $RANDOM" > {made}/who
   echo ran >> {ran}
   sleep 6   # two ticks of the controller, which must leave alone who packs
-run: cd {made} && exec python3 -m http.server --bind "$HOST" "$PORT"
+run: |
+  if [ -e "$VLLM_CACHE_ROOT/kernel" ]; then echo found >> {starts}
+  else mkdir -p "$VLLM_CACHE_ROOT" && echo kernel > "$VLLM_CACHE_ROOT/kernel" && echo compiled >> {starts}
+  fi
+  cd {made} && exec python3 -m http.server --bind "$HOST" "$PORT"
 """
 
 
@@ -57,10 +61,18 @@ class Walk:
     @property
     def ran(self) -> int:
         """How often set-up has run since it was asked last."""
-        file = self.directory / "ran"
-        count = file.read_text().count("ran") if file.exists() else 0
+        return len(self._told("ran"))
+
+    @property
+    def starts(self) -> list[str]:
+        """Whether engines have found what they need, or compiled it, since it was asked last."""
+        return self._told("starts")
+
+    def _told(self, name: str) -> list[str]:
+        file = self.directory / name
+        lines = file.read_text().splitlines() if file.exists() else []
         file.unlink(missing_ok=True)
-        return count
+        return lines
 
     @property
     def made(self) -> str:
@@ -101,7 +113,8 @@ def walk(endpoint: str, role: str, directory: Path) -> Iterator[Walk]:
     iam = account.client("iam")
     iam.put_role_policy(RoleName=DEPLOYER, PolicyName=name, PolicyDocument=document)
     found = Walk(account, LocalCloud(endpoint), directory)
-    Path(found.file).write_text(SERVICE.format(made=directory / "made", ran=directory / "ran"))
+    names = {name: directory / name for name in ("made", "ran", "starts")}
+    Path(found.file).write_text(SERVICE.format(**names))
     yield found
     iam.delete_role_policy(RoleName=DEPLOYER, PolicyName=name)
 
@@ -115,15 +128,19 @@ def done(command: Command, *arguments: str) -> str:
 
 @pytest.mark.timeout(2 * WITHIN_S)
 def test_replicas_start_from_a_pack_while_there_is_one(walk: Walk, spotrelay: Command) -> None:
-    """Set-up runs once and for the pack, then on no replica; without the pack it runs again, and says so."""
+    """Set-up runs once and for the pack, then on no replica; without the pack it runs again, and says so.
+
+    The same holds of what an engine compiles.
+    """
     said = done(spotrelay, "up", walk.file)
     assert "packed: no pack fits its set-up, so each replica runs it" in said
-    assert walk.ran == 1
+    assert (walk.ran, walk.starts) == (1, ["compiled"])
     (first,) = walk.instances(TAG_SERVICE)
 
     said = done(spotrelay, "pack", walk.file, "--yes")
     assert "packed: packed in " in said
-    assert walk.ran == 1
+    assert "packed: engine cache for L4: the first start of run took " in said
+    assert (walk.ran, walk.starts) == (1, ["compiled", "found"])
     packed = walk.made
     (packer,) = walk.instances(TAG_PACK)
     assert packer["State"]["Name"] in ("shutting-down", "terminated")
@@ -134,7 +151,7 @@ def test_replicas_start_from_a_pack_while_there_is_one(walk: Walk, spotrelay: Co
     said = done(spotrelay, "up", walk.file)
     assert "packed: replicas start from the pack of 20" in said
     (second,) = (i for i in walk.instances(TAG_SERVICE) if i["InstanceId"] != first["InstanceId"])
-    assert (walk.ran, walk.made) == (0, packed)
+    assert (walk.ran, walk.made, walk.starts) == (0, packed, ["found"])
 
     s3 = walk.account.client("s3")
     for key in walk.packed():
@@ -150,6 +167,7 @@ def test_replicas_start_from_a_pack_while_there_is_one(walk: Walk, spotrelay: Co
     log = walk.account.client("ec2").get_console_output(InstanceId=third, Latest=True)["Output"]
     assert "spotrelay: no pack is used, so set-up runs: spotrelay/packs/packed/" in log
     assert "is gone, or may not be read: HTTP 40" in log
+    assert "spotrelay: no engine cache is used, so the engine compiles: spotrelay/packs/packed/" in log
 
     done(spotrelay, "pack", walk.file, "--yes")
     assert walk.packed()

@@ -33,6 +33,7 @@ NAVIGATION = {
         "service-file",
         "scaling",
         "cold-start",
+        "peers",
         "standbys",
         "loaders",
         "sharing-instances",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,14 @@ def launched(ground: Ground, service: Service, archive: Path, *statements: dict[
     return address_of(aws, launched_from(ground, text, statements))
 
 
-def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]]) -> str:
-    """An instance with this user data, whose role may do this."""
+def launched_from(
+    ground: Ground,
+    text: str,
+    statements: Sequence[dict[str, Any]],
+    more: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """An instance with this user data and these tags, whose role may do this."""
     aws = ground.aws
     name, iam = f"role-{uuid.uuid4().hex[:8]}", aws.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
@@ -73,6 +79,15 @@ def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]
             "ImageId": "ami-0abcdef1234567890",
             "UserData": base64.b64encode(text.encode()).decode(),
             "IamInstanceProfile": {"Name": name},
+            "TagSpecifications": [
+                {
+                    "ResourceType": "instance",
+                    "Tags": [
+                        {"Key": key, "Value": value} for key, value in (tags or {"from": "test"}).items()
+                    ],
+                }
+            ],
+            **(more or {}),
         },
     )["LaunchTemplate"]["LaunchTemplateId"]
     (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])

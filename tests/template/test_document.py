@@ -128,6 +128,7 @@ BRIDGED: dict[str, Any] = {
         "move_on_score": True,
         "writable_mounts": ["/results"],
         "models": [{"source": "s3://weights/llama", "path": "/weights/llama"}],
+        "peers": True,
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""
@@ -291,6 +292,7 @@ SETTINGS = ServiceSettings(
         schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),
     ),
     overprovision=2,
+    peers=True,
     labels={"team": "search"},
     slots={"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8},
     disk_usd_per_hour=0.056986,  # 20 GiB of disk_tier: best
@@ -402,7 +404,15 @@ def test_a_setting_arrives_at_the_controller(
     plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    only_under_ours = ("standby", "rebalance_cost", "move_on", "on_update", "bake", "drain_unhurried")
+    only_under_ours = (
+        "standby",
+        "rebalance_cost",
+        "move_on",
+        "on_update",
+        "bake",
+        "drain_unhurried",
+        "peers",
+    )
     spec = bridged if name.startswith(only_under_ours) else spec
     spec = followed if name in ("scaling", "overprovision", "busy") else spec
     spec = shared if name == "slots" else spec

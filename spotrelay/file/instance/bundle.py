@@ -139,8 +139,7 @@ def _scripts(service: Service) -> Iterator[tuple[str, str]]:
         if service.setup is not None:
             yield "setup.sh", service.setup.rstrip("\n") + "\n"
         yield "run.sh", service.run.rstrip("\n") + "\n"
-        if service.models:
-            yield models.SCRIPT, models.script()
+        yield from models.scripts(service).items()
 
 
 def _tree(

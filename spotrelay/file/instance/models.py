@@ -14,22 +14,13 @@ import ast
 import json
 from pathlib import Path
 
-from spotrelay.file.instance import fetch
+from spotrelay.file.instance import fetch, peers
 from spotrelay.file.model import Service
 
 SCRIPT = "fetch.py"
+PEERS = "peers.py"
 PLAN = "fetch.json"
 PATH = "/etc/systemd/system/spotrelay-models.service"
-
-WAIT = f"""\
-# Fetched since the boot: this waits for the rest.
-python3 -I "$SPOTRELAY_DIR/{SCRIPT}" || exit 1
-"""
-
-BEGIN = f"""\
-mv files/{SCRIPT} .
-systemctl start --no-block spotrelay-models.service || true  # run.sh fetches them, too
-"""
 
 _UNIT = """\
 [Unit]
@@ -42,9 +33,16 @@ ConditionPathExists={home}/{script}
 [Service]
 EnvironmentFile={home}/service.env
 ExecStart=/usr/bin/env python3 -I {home}/{script} --keep
-
+{more}
 [Install]
 WantedBy=multi-user.target
+"""
+
+
+_RESTART = """\
+# What was fetched by run.sh is to be served, too.
+Restart=on-failure
+RestartSec=5
 """
 
 
@@ -55,15 +53,60 @@ def files(service: Service, home: str) -> dict[str, str]:
         | ({"digest": model.digest} if model.digest else {})
         for model in service.models
     ]
+    more = _RESTART if service.peers else ""
     return {
         f"{home}/{PLAN}": json.dumps(plan, ensure_ascii=False) + "\n",
-        PATH: _UNIT.format(name=service.name, home=home, script=SCRIPT),
+        PATH: _UNIT.format(name=service.name, home=home, script=_started(service), more=more),
     }
+
+
+def wait(service: Service) -> str:
+    """What run.sh begins with."""
+    return f"""\
+# Fetched since the boot: this waits for the rest.
+python3 -I "$SPOTRELAY_DIR/{_started(service)}" || exit 1
+"""
+
+
+def begin(service: Service) -> str:
+    """What starts the unit where the fetcher came with the service's files."""
+    return f"""\
+mv {" ".join(f"files/{name}" for name in scripts(service))} .
+systemctl start --no-block spotrelay-models.service || true  # run.sh fetches them, too
+"""
+
+
+def _started(service: Service) -> str:
+    return PEERS if service.peers else SCRIPT
+
+
+def scripts(service: Service) -> dict[str, str]:
+    """The fetcher's files, by their names."""
+    if not service.models:
+        return {}
+    return {SCRIPT: script()} | ({PEERS: peers_script()} if service.peers else {})
 
 
 def script() -> str:
     """The fetcher, without what only explains: user data has room for 16 KiB."""
-    text = Path(fetch.__file__).read_text(encoding="utf-8")
+    return _bare(Path(fetch.__file__).read_text(encoding="utf-8"))
+
+
+def peers_script() -> str:
+    """What fetches from peers, too, alike."""
+    return _bare(Path(peers.__file__).read_text(encoding="utf-8").replace(_IMPORT, _BESIDE))
+
+
+_IMPORT = "from spotrelay.file.instance import fetch\n"
+
+_BESIDE = """\
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fetch
+"""
+"""With -I, Python doesn't look beside a script."""
+
+
+def _bare(text: str) -> str:
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
         body = getattr(node, "body", None)

@@ -313,7 +313,7 @@ def _bundled(service: Service) -> Iterator[str]:
         yield "mkdir -p task\n"
         yield "for script in files/*.sh; do mv $script task/$(basename $script .sh)-script.sh; done\n"
         if service.models:
-            yield models.BEGIN
+            yield models.begin(service)
 
 
 def _mounts(service: Service) -> Iterator[str]:

@@ -100,8 +100,10 @@ def _config(service: Service, region: str, archive: Archive) -> dict[str, list[A
         ]
         if not service.scripts_in_bundle:
             # Compressed in any case: the others stay readable for longer.
-            fetcher = _file(f"{HOME}/{models.SCRIPT}", "0644", models.script())
-            config["write_files"].append(_compressed(fetcher, ()))
+            config["write_files"] += [
+                _compressed(_file(f"{HOME}/{name}", "0644", content), ())
+                for name, content in models.scripts(service).items()
+            ]
         # First: they take the longest.
         config["runcmd"].insert(1, ["systemctl", "enable", "--now", "--no-block", "spotrelay-models.service"])
     if service.has_nvidia:

@@ -260,12 +260,14 @@ def register(row: Replica) -> Step:
     return Step("Register", row, puts_in=row.instance_id)
 
 
-def mark_ready(row: Replica, now: datetime) -> Step:
-    """The load balancer found it healthy."""
+def mark_ready(row: Replica, now: datetime, address: str | None = None) -> Step:
+    """The load balancer found it healthy; peers reach it at its address, if they may."""
     resume_s, began = row.resume_s, row.entered.get(ReplicaState.PROVISIONING)
     if row.is_standby and began and ReplicaState.READY not in row.entered:
         resume_s = (now - began).total_seconds()
-    after = row.to(ReplicaState.READY, now, resume_s=resume_s, trouble=None, is_crashing=False)
+    after = row.to(
+        ReplicaState.READY, now, resume_s=resume_s, trouble=None, is_crashing=False, address=address
+    )
     return Step("MarkReady", row, after)
 
 

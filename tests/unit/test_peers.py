@@ -26,11 +26,6 @@ def there(id_: int, zone: str = "us-east-1a", state: ReplicaState = READY, **fac
     return a_replica(id_, state, **told)
 
 
-def test_a_service_without_peers_names_nobody() -> None:
-    """Not even that there is nobody: its launches have no such tag."""
-    assert named(demo_spec(), [there(1)]) is None
-
-
 def test_each_zone_names_its_own() -> None:
     """By its letter, since one launch asks pools of several zones; of each zone somebody comes first."""
     found = named(PEERS, [there(1), there(2), there(3, "us-east-1b")])
@@ -67,8 +62,8 @@ def test_as_many_are_named_as_fit() -> None:
         for number, zone in enumerate(zones, 1)
         for n in range(6)
     ]
-    assert len((named(PEERS, everywhere[:6]) or "").split()) == MOST
-    text = named(PEERS, everywhere) or ""
+    assert len(named(PEERS, everywhere[:6]).split()) == MOST
+    text = named(PEERS, everywhere)
     assert MAX_LENGTH - len(" a:10.100.101.100") < len(text) <= MAX_LENGTH
     assert {one[0] for one in text.split()} == set("abcdef")
 
@@ -103,7 +98,7 @@ def test_every_launch_names_the_others() -> None:
 
 
 def test_a_warning_reads_no_more_without_peers() -> None:
-    """What comes next isn't to wait for what a service doesn't use."""
+    """What comes next isn't to wait for what a service doesn't use; nor has a launch such a tag."""
     reads: dict[bool, int] = {}
     for spec in (demo_spec(), PEERS):
         world, controller = serving(spec)
@@ -112,4 +107,5 @@ def test_a_warning_reads_no_more_without_peers() -> None:
         world.store.load = lambda service, load=load, calls=calls: (calls.append(service), load(service))[1]  # type: ignore[method-assign]
         controller.handle(warn(world, active(world)[0]))
         reads[spec.peers] = len(calls)
+        assert (world.fleet.launches[-1].peers is None) == (not spec.peers)
     assert reads[True] == reads[False] + 1

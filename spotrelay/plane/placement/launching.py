@@ -26,7 +26,7 @@ from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Changes, LaunchIntent
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
-from spotrelay.plane.placement import cooldowns, peers
+from spotrelay.plane.placement import cooldowns
 from spotrelay.plane.placement import plan as placement
 from spotrelay.plane.placement.plan import Plan, Step
 
@@ -166,7 +166,13 @@ def _order(
         min_score=waiting[0].min_score,
     )
     taken_back = tuple(r.offering for r in replicas if r.is_warned and r.offering)
-    return _Order(spec, plan, memory, option, taken_back, peers.named(spec, replicas))
+    return _Order(spec, plan, memory, option, taken_back, _peers(spec, replicas) if spec.peers else None)
+
+
+def _peers(spec: ServiceSpec, replicas: Iterable[Replica]) -> str:
+    from spotrelay.plane.placement import peers  # no launch without waits for this
+
+    return peers.named(spec, replicas)
 
 
 def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:

@@ -24,14 +24,12 @@ NOBODY = "none"
 """Said instead of nothing: that there is no tag means that the metadata don't have it yet."""
 
 
-def named(spec: ServiceSpec, replicas: Iterable[Replica]) -> str | None:
-    """What the tag of a launch says; None: there is to be none.
+def named(spec: ServiceSpec, replicas: Iterable[Replica]) -> str:
+    """What the tag of a launch says, of a service that has peers.
 
     One that EC2 takes back serves models until its end, and is named last. Of each zone some are named,
     however many there are of others.
     """
-    if not spec.peers:
-        return None
     addresses: dict[str, dict[str, None]] = defaultdict(dict)
     for replica in sorted(replicas, key=lambda r: (r.is_warned, r.id)):
         is_there = replica.state is ReplicaState.READY or (

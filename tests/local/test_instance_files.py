@@ -73,23 +73,18 @@ def launched_from(
     iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy)
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
-    template = aws.ec2.create_launch_template(
-        LaunchTemplateName=name,
-        LaunchTemplateData={
-            "ImageId": "ami-0abcdef1234567890",
-            "UserData": base64.b64encode(text.encode()).decode(),
-            "IamInstanceProfile": {"Name": name},
-            "TagSpecifications": [
-                {
-                    "ResourceType": "instance",
-                    "Tags": [
-                        {"Key": key, "Value": value} for key, value in (tags or {"from": "test"}).items()
-                    ],
-                }
-            ],
-            **(more or {}),
-        },
-    )["LaunchTemplate"]["LaunchTemplateId"]
+    data: dict[str, Any] = {
+        "ImageId": "ami-0abcdef1234567890",
+        "UserData": base64.b64encode(text.encode()).decode(),
+        "IamInstanceProfile": {"Name": name},
+        **(more or {}),
+    }
+    if tags:
+        named = [{"Key": key, "Value": value} for key, value in tags.items()]
+        data["TagSpecifications"] = [{"ResourceType": "instance", "Tags": named}]
+    template = aws.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)[  # type: ignore[arg-type]
+        "LaunchTemplate"
+    ]["LaunchTemplateId"]
     (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])
     return id_
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.placement.peers import MAX_LENGTH, MOST, NOBODY, named
 from spotrelay.plane.serving import reconcile
 from tests.examples import demo_spec, spot_pool
@@ -102,9 +104,13 @@ def test_a_warning_reads_no_more_without_peers() -> None:
     reads: dict[bool, int] = {}
     for spec in (demo_spec(), PEERS):
         world, controller = serving(spec)
-        load = world.store.load
-        calls: list[str] = []
-        world.store.load = lambda service, load=load, calls=calls: (calls.append(service), load(service))[1]  # type: ignore[method-assign]
+        load, calls = world.store.load, list[str]()
+
+        def counted(service: str, load: Callable[[str], Rows] = load, calls: list[str] = calls) -> Rows:
+            calls.append(service)
+            return load(service)
+
+        world.store.load = counted  # type: ignore[method-assign]
         controller.handle(warn(world, active(world)[0]))
         reads[spec.peers] = len(calls)
         assert (world.fleet.launches[-1].peers is None) == (not spec.peers)

@@ -323,8 +323,8 @@ def test_without_hashes_no_peer_is_asked(
 
 
 def test_hashes_are_of_what_was_listed(s3: S3, model: Model, peer: Callable[..., Liar]) -> None:
-    """An object that somebody puts in between is refused, as without peers."""
-    peer()
+    """An object that somebody puts in between is refused, as without peers, and no peer blamed for it."""
+    server = peer()
     listed = fetch._listed
 
     def then_changed(bucket: fetch.Bucket, of: Model) -> list[fetch.Object]:
@@ -337,6 +337,7 @@ def test_hashes_are_of_what_was_listed(s3: S3, model: Model, peer: Callable[...,
         with pytest.raises(FetchError, match=r"é.json was changed while it was fetched: deploy again"):
             fetched(model)
     assert not model.path.exists()
+    assert server.asked == 0
 
 
 def test_hashes_come_in_pages(

@@ -21,7 +21,6 @@ service:
   readiness_probe: {{path: /weights, initial_delay_seconds: 600}}
 resources:
   accelerators: "L4:1"
-  zones: [us-east-1a]
   use_spot: true
   ports: 8081
 spotrelay:

@@ -214,16 +214,18 @@ def test_a_slow_bucket_does_not_decide(
 ) -> None:
     """What it still sends when nothing else is left comes from a peer meanwhile."""
     monkeypatch.setattr(fetch, "STALL_S", 30.0)
-    goes_on = threading.Event()
+    goes_on, sent = threading.Event(), list[int]()
 
-    def trouble(_: int) -> str:
+    def trouble(number: int) -> str:
         goes_on.wait(30)
+        sent.append(number)
         return ""
 
     s3.trouble = trouble
     peer()
     fetched(model)
     assert got(model) == content
+    assert not sent
     goes_on.set()
 
 

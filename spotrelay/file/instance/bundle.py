@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from spotrelay.file.instance import models, packs
+from spotrelay.file.instance import packs
 from spotrelay.file.instance.ignore import Rules, ignore_file
 from spotrelay.file.model import Service
 from spotrelay.file.values.files import FilesError
@@ -159,10 +159,7 @@ def _scripts(service: Service) -> Iterator[tuple[str, str]]:
         if service.setup is not None:
             yield "setup.sh", service.setup.rstrip("\n") + "\n"
         yield "run.sh", service.run.rstrip("\n") + "\n"
-        if service.models or service.pack:
-            yield models.SCRIPT, models.script()
-        if service.pack:
-            yield packs.UNPACK, packs.script()
+        yield from packs.programs(service).items()
 
 
 def _tree(

@@ -312,12 +312,10 @@ def _bundled(service: Service) -> Iterator[str]:
     if service.scripts_in_bundle:
         yield "mkdir -p task\n"
         yield "for script in files/*.sh; do mv $script task/$(basename $script .sh)-script.sh; done\n"
-        if service.models or service.pack:
-            yield f"mv files/{models.SCRIPT} .\n"
+        if programs := packs.programs(service):
+            yield f"mv {' '.join(f'files/{name}' for name in programs)} .\n"
         if service.models:
             yield models.BEGIN
-        if service.pack:
-            yield f"mv files/{packs.UNPACK} .\n"
 
 
 def _mounts(service: Service) -> Iterator[str]:

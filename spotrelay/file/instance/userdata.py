@@ -102,16 +102,12 @@ def _config(service: Service, region: str, archive: Archive, store: Store) -> di
         config["write_files"] += [
             _file(path, "0644", content) for path, content in models.files(service, HOME).items()
         ]
-        if not service.scripts_in_bundle:
-            config["write_files"].append(_program(models.SCRIPT, models.script()))
         # First: they take the longest.
         config["runcmd"].insert(1, ["systemctl", "enable", "--now", "--no-block", "spotrelay-models.service"])
+    if not service.scripts_in_bundle:
+        config["write_files"] += [_program(name, text) for name, text in packs.programs(service).items()]
     if service.pack:
         config["write_files"].append(_file(f"{HOME}/{packs.PLAN}", "0644", packs.plan(service, store)))
-        if not service.scripts_in_bundle:
-            config["write_files"].append(_program(packs.UNPACK, packs.script()))
-            if not service.models:
-                config["write_files"].append(_program(models.SCRIPT, models.script()))
     if service.has_nvidia:
         config["bootcmd"].append(["sh", "-c", HOLD])
     if service.reports_gpus:

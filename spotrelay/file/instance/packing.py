@@ -75,7 +75,7 @@ def user_data(deployed: str) -> bytes:
         f"{HOME}/run.sh": _RUN,
         f"{HOME}/crash.sh": _OFF,
         f"{HOME}/{packs.SCRIPT}": _BEFORE_SETUP,
-        f"{HOME}/pack.py": packs.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
+        f"{HOME}/pack.py": models.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
         f"{HOME}/{models.SCRIPT}": models.script(),
     }
     left_out = {*own, *(f"{HOME}/{name}" for name in _LEFT_OUT), models.PATH}

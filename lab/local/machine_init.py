@@ -40,14 +40,11 @@ fi
 exec bash ../run.sh
 """
 
-_MODELS = """
-exec python3 -I fetch.py --keep
-"""
-
-# Its unit has Restart=on-failure.
-_PEERS = """
-until python3 -I peers.py --keep; do sleep 1; done
-"""
+# By the script that is there. The first one's unit has Restart=on-failure.
+_MODELS = {
+    "peers.py": "until python3 -I peers.py --keep; do sleep 1; done",
+    "fetch.py": "exec python3 -I fetch.py --keep",
+}
 
 _AFTER = """
 cd work
@@ -135,10 +132,9 @@ def _spawn(directory: Path, script: str = _BOOT) -> int:
 
 def _fetch_models(directory: Path) -> int | None:
     """Starts their unit, once its script is there: from the boot on, or with the service's files."""
-    if (directory / "peers.py").exists():
-        return _spawn(directory, _PEERS)
-    has_models = all((directory / name).exists() for name in ("fetch.py", "fetch.json"))
-    return _spawn(directory, _MODELS) if has_models else None
+    found = [script for name, script in _MODELS.items() if (directory / name).exists()]
+    has_models = found and (directory / "fetch.json").exists()  # an instance that packs has none to fetch
+    return _spawn(directory, found[0]) if has_models else None
 
 
 def _reap() -> dict[int | None, int]:

@@ -227,7 +227,7 @@ def test_peers_are_a_script_more(service: Loader, tmp_path: Path) -> None:
     assert "Restart" not in files(without)["spotrelay-models.service"]
 
 
-@pytest.mark.parametrize("label", ["team/search", "cost center"])
+@pytest.mark.parametrize("label", ["team/search", "cost center", "_index"])
 def test_peers_need_tags_that_an_instance_may_read(service: Loader, label: str) -> None:
     """Where a label's key has another character no instance would be launched, so there are no peers."""
     found = service(GOOD.replace("  ports", f"  labels: {{{label}: x, team: y}}\n  ports") + PEERS)

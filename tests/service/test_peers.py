@@ -205,14 +205,16 @@ def test_the_bucket_brings_what_peers_cannot(
     assert got(model) == content
 
 
+@pytest.mark.parametrize("late", ["", "404", "503"])
 def test_a_slow_bucket_does_not_decide(
+    late: str,
     s3: S3,
     model: Model,
     peer: Callable[..., Liar],
     content: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it still sends when nothing else is left comes from a peer meanwhile."""
+    """What it still sends when nothing else is left comes from a peer, which may not have it at once."""
     monkeypatch.setattr(fetch, "STALL_S", 30.0)
     goes_on, sent = threading.Event(), list[int]()
 
@@ -222,11 +224,50 @@ def test_a_slow_bucket_does_not_decide(
         return ""
 
     s3.trouble = trouble
-    peer()
+    peer(lambda n: late if n < 3 else "")
     fetched(model)
     assert got(model) == content
     assert not sent
     goes_on.set()
+
+
+def test_a_source_that_brings_nothing_for_a_while_is_given_up() -> None:
+    """Counted from when it last brought something; one that lies, at once."""
+    source, gone = peers.Source("10.0.0.4", "digest"), OSError("gone")
+    assert source.failed(gone, 100.0) == ""
+    assert source.failed(gone, 107.9) == ""
+    source.works()
+    assert source.failed(gone, 108.1) == ""
+    assert source.failed(gone, 116.1) == "gone"
+    source.works()
+    assert source.failed(http.client.BadStatusLine("x"), 120.0) == ""
+    assert source.failed(FetchError("it lies"), 120.0) == "it lies"
+
+
+@pytest.mark.parametrize(("quick_s", "is_grown"), [(10.0, True), (0.0, False)])
+def test_a_bucket_that_is_quick_is_asked_for_more_at_once(
+    quick_s: float,
+    is_grown: bool,
+    s3: S3,
+    model: Model,
+    peer: Callable[..., Liar],
+    content: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow one over two connections, as a peer: what more of them had begun would come too late."""
+    monkeypatch.setattr(peers, "QUICK_S", quick_s)
+    made: list[peers.BucketSource] = []
+
+    class Noted(peers.BucketSource):
+        def __init__(self, bucket: fetch.Bucket, of: Model) -> None:
+            super().__init__(bucket, of)
+            made.append(self)
+
+    monkeypatch.setattr(peers, "BucketSource", Noted)
+    peer(lambda _: "404")
+    fetched(model)
+    assert got(model) == content
+    assert (made[0].connections > peers.CONNECTIONS) == is_grown
 
 
 def test_nobody_left_is_an_error_that_names_all(

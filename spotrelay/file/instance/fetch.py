@@ -175,7 +175,7 @@ class Bucket:
 
     def __init__(self, name: str, instance: Instance) -> None:
         """Raises: as `Instance.get` does."""
-        self._instance = instance
+        self.instance = instance
         self._region = instance.get("placement/region")
         self._base = ""
         if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
@@ -213,7 +213,7 @@ class Bucket:
         path, asked, more = f"{self._base}/{urllib.parse.quote(key)}", _query(query or {}), headers or {}
         method = "GET" if body is None else "PUT"
         content = hashlib.sha256(body or b"").hexdigest()
-        keys = self._instance.credentials()
+        keys = self.instance.credentials()
         own = signed(self._host, path, asked, self._region, keys, time.gmtime(), more, method, content)
         target = f"{path}?{asked}" if asked else path
         connection.request(method, target, body, headers={**own, **more})
@@ -531,17 +531,16 @@ def _boot() -> str:
     return BOOT_ID.read_text(encoding="utf-8").strip()
 
 
-def bring(instance: Instance, bucket: Bucket, model: Model, objects: Sequence[Object], into: Path) -> None:
+def bring(bucket: Bucket, model: Model, objects: Sequence[Object], into: Path) -> None:
     """Have all objects written, from the bucket alone.
 
     Raises:
         FetchError: one can't be had or written.
     """
-    del instance
     _Fetch(bucket, model, objects, into).run()
 
 
-Bring = Callable[[Instance, Bucket, Model, Sequence[Object], Path], None]
+Bring = Callable[[Bucket, Model, Sequence[Object], Path], None]
 
 
 def fetch(model: Model, instance: Instance, how: Bring = bring) -> None:
@@ -565,7 +564,7 @@ def fetch(model: Model, instance: Instance, how: Bring = bring) -> None:
             raise FetchError(f"{model.source} isn't what was deployed, somebody has changed it since: {MEND}")
         partial = model.path.with_name(f"{model.path.name}.partial")
         _room(partial, objects)
-        how(instance, bucket, model, objects, partial)
+        how(bucket, model, objects, partial)
         with disk(partial):
             (partial / MARK).write_text(_mark(model, found, _boot()), encoding="utf-8")
         put(partial, model.path)

@@ -42,7 +42,12 @@ https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwid
 
 CONNECTIONS = 2
 """To one peer: EC2 limits one to 5 Gbit/s, and with more nothing came sooner (docs/peers.md):
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html"""
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html
+The bucket has as many at first, and more while each brings pieces quickly."""
+
+QUICK_S = 0.5
+"""For a piece: S3 brings 8 MiB within a tenth of a second on each connection. Of a slow bucket, what many
+connections have half of in the end has come for nothing."""
 
 SERVED = 32
 """Connections that are answered at a time: sixteen replicas that start at once."""
@@ -151,19 +156,21 @@ def named(instance: fetch.Instance) -> list[str]:
 class Source:
     """Who brings pieces: a peer."""
 
-    connections = CONNECTIONS
+    most = CONNECTIONS
+    """Connections to it, in the end."""
     patience_s = PATIENCE_S
 
     def __init__(self, address: str, found: str) -> None:
         """`found`: the digest of what is fetched, by which a peer knows it."""
         self.name = address
+        self.connections = CONNECTIONS
         self.brought = 0
         """Bytes."""
         self.takes_s = 1.0
         """For a piece: the last one; before there is one, as long as at 8 MB/s."""
-        self.failing_since: float | None = None
         self.dropped = ""
         """Why it isn't asked any more."""
+        self._failing_since: float | None = None
         self._found = found
 
     def connect(self) -> http.client.HTTPConnection:
@@ -186,11 +193,24 @@ class Source:
             raise OSError(f"it says HTTP {answer.status}")
         return answer
 
+    def works(self) -> None:
+        """Note that it brings pieces."""
+        self._failing_since = None
+
+    def failed(self, error: Exception, now: float) -> str:
+        """Note that a piece didn't come; why this source isn't asked any more, empty: it is."""
+        if self._failing_since is None:
+            self._failing_since = now
+        may_pass = isinstance(error, (OSError, http.client.HTTPException))
+        if may_pass and now - self._failing_since < self.patience_s:
+            return ""
+        return str(error) or type(error).__name__
+
 
 class BucketSource(Source):
     """Who brings pieces: the bucket."""
 
-    connections = fetch.CONNECTIONS
+    most = fetch.CONNECTIONS
     patience_s = fetch.PATIENCE_S
 
     def __init__(self, bucket: fetch.Bucket, model: fetch.Model) -> None:
@@ -251,6 +271,13 @@ class _Board:
                 self._changed.wait(until)
         return None
 
+    def may_grow(self, source: Source) -> bool:
+        """Whether another connection to it is to be opened, and counted then."""
+        with self._changed:
+            grows = bool(self._waiting) and source.connections < source.most and source.takes_s < QUICK_S
+            source.connections += grows
+        return grows
+
     def is_wanted(self, piece: Piece) -> bool:
         """Whether nobody has brought it meanwhile."""
         return piece in self._coming
@@ -297,8 +324,9 @@ class _Line:
         self._into = into
         self._connection: http.client.HTTPConnection | None = None
         self._buffer = memoryview(bytearray(buffer_bytes))
+        threading.Thread(target=self._work, daemon=True).start()
 
-    def work(self) -> None:
+    def _work(self) -> None:
         """Bring pieces until none is left for its source."""
         tries = 0
         while (piece := self._board.take(self._source)) is not None:
@@ -308,14 +336,17 @@ class _Line:
             except Exception as error:  # noqa: BLE001 - a thread that ends must not keep a piece for ever
                 self._close()
                 tries += 1
-                self._board.back(piece, self._source, self._why_drop(error))
+                self._board.back(piece, self._source, self._source.failed(error, time.monotonic()))
                 # Not all come back at once.
                 self._board.wait(min(0.1 * 2**tries, 2))
                 continue
-            tries, self._source.failing_since = 0, None
+            tries = 0
+            self._source.works()
             if content is None:
                 continue
             self._source.takes_s = time.monotonic() - began
+            if self._board.may_grow(self._source):
+                _Line(self._board, self._source, self._into, len(self._buffer))
             if self._board.claim(piece):
                 try:
                     fetch.write(self._into / piece.one.key, content, piece.start)
@@ -342,15 +373,6 @@ class _Line:
             raise fetch.FetchError(f"it sent other bytes of {piece.one.key} than S3 has")
         return content
 
-    def _why_drop(self, error: Exception) -> str:
-        """Why its source isn't asked any more after this; empty: it is."""
-        source, now = self._source, time.monotonic()
-        source.failing_since = source.failing_since or now
-        may_pass = isinstance(error, (OSError, http.client.HTTPException))
-        if may_pass and now - source.failing_since < source.patience_s:
-            return ""
-        return str(error) or type(error).__name__
-
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -366,9 +388,8 @@ def collect(model: fetch.Model, missing: Sequence[Piece], sources: Sequence[Sour
     board = _Board(missing, sources)
     largest = max((piece.length for piece in missing), default=0)
     for source in sources:
-        for _ in range(min(source.connections, len(missing))):
-            line = _Line(board, source, into, largest)
-            threading.Thread(target=line.work, daemon=True).start()
+        for _ in range(source.connections):
+            _Line(board, source, into, largest)
     board.wait()
     if board.failure is not None:
         raise board.failure
@@ -377,27 +398,21 @@ def collect(model: fetch.Model, missing: Sequence[Piece], sources: Sequence[Sour
         raise fetch.FetchError(f"{model.source} can't be fetched: {reasons}")
 
 
-def bring(
-    instance: fetch.Instance,
-    bucket: fetch.Bucket,
-    model: fetch.Model,
-    objects: Sequence[fetch.Object],
-    into: Path,
-) -> None:
+def bring(bucket: fetch.Bucket, model: fetch.Model, objects: Sequence[fetch.Object], into: Path) -> None:
     """Have all objects written, from peers and the bucket; from it alone, if there are no peers or no hashes.
 
     Raises:
         FetchError: one can't be had or written.
     """
     found = fetch.digest(objects)
-    sources = [Source(address, found) for address in named(instance)]
+    sources = [Source(address, found) for address in named(bucket.instance)]
     try:
         missing = pieces(bucket, model, objects) if sources else []
     except fetch.FetchError as error:
         fetch.say(f"no peer is asked: {error}")
         sources = []
     if not sources:
-        fetch.bring(instance, bucket, model, objects, into)
+        fetch.bring(bucket, model, objects, into)
         return
     sources.append(BucketSource(bucket, model))
     collect(model, missing, sources, into)
@@ -446,6 +461,7 @@ class Server(http.server.ThreadingHTTPServer):
 class _Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
+    disable_nagle_algorithm = True  # or the end of each piece waits until all before it is acknowledged
     server: Server
 
     def handle(self) -> None:

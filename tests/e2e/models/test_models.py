@@ -28,11 +28,13 @@ def test_a_replica_serves_once_its_model_is_there(operator: Operator, place: Pat
     assert Client(stand).ask("GET", "/weights") == Answer(200, "0.1 0.2")
     assert first.address
     (place / MARK).unlink()  # to the second instance it is as if nothing were on the disk that both have
+    assert first.offering
+    others = {str(pool["zone"]) for pool in stand.cloud.pools()} - {first.offering.pool.zone}
+    for zone in others:  # peers are asked in one's own zone only
+        stand.cloud.dry_up(zone=zone, warn=False)
     stand.want(2)
     (second,) = (r for r in stand.whole(2).ready if r.id != first.id)
+    stand.cloud.bring_back()
     ec2 = operator.session.client("ec2")
     said = ec2.get_console_output(InstanceId=str(second.instance_id), Latest=True)["Output"]
-    assert first.offering
-    assert second.offering
-    is_near = first.offering.pool.zone == second.offering.pool.zone
-    assert (f"spotrelay: 7 bytes of s3://{BUCKET}/llama/8b came from {first.address}\n" in said) == is_near
+    assert f"spotrelay: 7 bytes of s3://{BUCKET}/llama/8b came from {first.address}\n" in said

@@ -244,9 +244,12 @@ def test_a_source_that_brings_nothing_for_a_while_is_given_up() -> None:
     assert source.failed(FetchError("it lies"), 120.0) == "it lies"
 
 
-@pytest.mark.parametrize(("quick_s", "is_grown"), [(10.0, True), (0.0, False)])
+@pytest.mark.parametrize(
+    ("quick_s", "fault", "is_grown"), [(10.0, "404", True), (0.0, "404", False), (0.0, "lie", True)]
+)
 def test_a_bucket_that_is_quick_is_asked_for_more_at_once(
     quick_s: float,
+    fault: str,
     is_grown: bool,
     s3: S3,
     model: Model,
@@ -254,8 +257,9 @@ def test_a_bucket_that_is_quick_is_asked_for_more_at_once(
     content: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A slow one over two connections, as a peer: what more of them had begun would come too late."""
+    """A slow one over two connections, until no peer is left: what more had begun would come twice."""
     monkeypatch.setattr(peers, "QUICK_S", quick_s)
+    monkeypatch.setattr(peers.Source, "patience_s", 30.0)
     made: list[peers.BucketSource] = []
 
     class Noted(peers.BucketSource):
@@ -263,8 +267,13 @@ def test_a_bucket_that_is_quick_is_asked_for_more_at_once(
             super().__init__(bucket, of)
             made.append(self)
 
+    def trouble(_: int) -> str:
+        time.sleep(0.005)
+        return ""
+
     monkeypatch.setattr(peers, "BucketSource", Noted)
-    peer(lambda _: "404")
+    s3.trouble = trouble
+    peer(lambda _: fault)
     fetched(model)
     assert got(model) == content
     assert (made[0].connections > peers.CONNECTIONS) == is_grown

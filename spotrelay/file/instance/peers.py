@@ -272,9 +272,13 @@ class _Board:
         return None
 
     def may_grow(self, source: Source) -> bool:
-        """Whether another connection to it is to be opened, and counted then."""
+        """Whether another connection to it is to be opened, which is counted then.
+
+        When no other source is left, it makes no difference how long pieces take.
+        """
         with self._changed:
-            grows = bool(self._waiting) and source.connections < source.most and source.takes_s < QUICK_S
+            helps = source.takes_s < QUICK_S or self._asked == [source]
+            grows = helps and bool(self._waiting) and source.connections < source.most
             source.connections += grows
         return grows
 

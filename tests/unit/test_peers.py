@@ -60,7 +60,8 @@ def test_as_many_are_named_as_fit() -> None:
     """At most four of a zone, and no more than a tag's value may have, with each zone's first among them."""
     zones = [f"us-east-1{letter}" for letter in "abcdef"]
     everywhere = [
-        there(10 * number + n, zone, address=f"10.100.{100 + number}.{100 + n}")
+        # One character more in the first zone: the fifteenth entry would end one beyond the limit.
+        there(10 * number + n, zone, address=f"{110 if number == 1 else 10}.100.{100 + number}.{100 + n}")
         for number, zone in enumerate(zones, 1)
         for n in range(6)
     ]

@@ -34,6 +34,7 @@ NAVIGATION = {
         "scaling",
         "cold-start",
         "packs",
+        "peers",
         "standbys",
         "loaders",
         "sharing-instances",

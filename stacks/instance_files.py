@@ -99,7 +99,7 @@ def statements(role: iam.Role, service: Service, files: Files | None) -> Iterato
         if isinstance(mount.source, Bucket):
             yield from _bucket_statements(role, mount.source, is_writable=mount.is_writable)
     for model in service.models:
-        yield from _bucket_statements(role, model.source, is_writable=False)
+        yield from _bucket_statements(role, model.source, is_writable=False, is_hashed=service.peers)
     if service.container is not None and (repository := ecr_registry(service.container)):
         yield iam.PolicyStatement(
             actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
@@ -111,11 +111,15 @@ def statements(role: iam.Role, service: Service, files: Files | None) -> Iterato
         # Session Manager's actions have the same finding, which is acknowledged beside them.
 
 
-def _bucket_statements(role: iam.Role, bucket: Bucket, *, is_writable: bool) -> Iterator[iam.PolicyStatement]:
+def _bucket_statements(
+    role: iam.Role, bucket: Bucket, *, is_writable: bool, is_hashed: bool = False
+) -> Iterator[iam.PolicyStatement]:
     arn = f"arn:{Stack.of(role).partition}:s3:::{bucket.name}"
     # A prefix may be the key of a single object, too.
     objects = [f"{arn}/{bucket.prefix}", f"{arn}/{bucket.prefix}/*"] if bucket.prefix else [f"{arn}/*"]
     actions = ["s3:GetObject"]
+    if is_hashed:
+        actions.append("s3:GetObjectAttributes")
     if is_writable:
         # Mountpoint, as we start it, only adds files. The role can replace them, too: Mountpoint sends no
         # condition with what it writes, so a policy can't ask for one (`s3:if-none-match`).

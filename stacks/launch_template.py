@@ -7,6 +7,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotrelay.file.instance import peers
 from spotrelay.file.instance.bundle import LONGEST_ARCHIVE
 from spotrelay.file.instance.packs import LONGEST_STORE, Store, prefix
 from spotrelay.file.service import Service, user_data
@@ -83,6 +84,8 @@ class InstanceTemplate(Construct):
                     # No credentials for containers with a network of their own. A service's container has
                     # the host's, and with it the role: see docs/security.md.
                     http_put_response_hop_limit=1,
+                    # An instance reads its peers there, without a permission.
+                    instance_metadata_tags="enabled" if service.peers else None,
                 ),
                 block_device_mappings=[
                     ec2.CfnLaunchTemplate.BlockDeviceMappingProperty(
@@ -153,7 +156,7 @@ class InstanceTemplate(Construct):
             )
             if group is not None
         }
-        if given and not let_in:
+        if given and not let_in and not service.peers:
             return given
         security_group = ec2.SecurityGroup(
             self,
@@ -169,6 +172,10 @@ class InstanceTemplate(Construct):
                 # Every port: replicas of two versions may listen on two.
                 ec2.Port.all_tcp(),
                 purpose,
+            )
+        if service.peers:
+            security_group.add_ingress_rule(
+                security_group, ec2.Port.tcp(peers.PORT), "models, for replicas that start"
             )
         if prober is not None:
             prober.may_reach(security_group)

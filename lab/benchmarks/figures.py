@@ -51,6 +51,10 @@ class Tell(Protocol):
         ...
 
 
+class Skipped(Exception):  # noqa: N818 - it is no error
+    """This machine can't measure the row; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the benchmark, measured in a process of its own whose standard output goes nowhere."""

@@ -13,6 +13,7 @@ from lab.benchmarks import (
     local_cloud_requests,
     local_cloud_warned,
     looking,
+    peers,
     throughput,
     tick,
 )
@@ -31,5 +32,6 @@ ROWS: Mapping[str, Row] = {
         local_cloud_warned.ROW,
         local_cloud_requests.ROW,
         looking.ROW,
+        peers.ROW,
     )
 }

@@ -21,6 +21,9 @@ def show(console: Console, outcome: Outcome) -> None:
     if outcome.error:
         console.print(f"{title}: {outcome.error}", style="red", markup=False, highlight=False)
         return
+    if outcome.skipped:
+        console.print(f"{title}: skipped: {outcome.skipped}", style="yellow", markup=False, highlight=False)
+        return
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -50,6 +53,7 @@ def keep(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> Path:
         **facts,
         "took_s": round(outcome.took_s, 1),
         "error": outcome.error or None,
+        "skipped": outcome.skipped or None,
         "figures": [
             {**asdict(figure), "target": figure.target or None, "met": figure.is_met}
             for figure in outcome.figures

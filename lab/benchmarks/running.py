@@ -24,6 +24,8 @@ class Outcome:
     took_s: float
     figures: Sequence[Figure] = ()
     error: str = ""
+    skipped: str = ""
+    """Why this machine can't measure it, which is no error."""
 
     @property
     def missed(self) -> list[Figure]:
@@ -50,4 +52,6 @@ def run(row: Row, tell: Tell, *, only_counts: bool = False) -> Outcome:
     took_s = time.monotonic() - began
     if "figures" in last:
         return Outcome(row, took_s, [Figure(**figure) for figure in last["figures"]])
+    if "skipped" in last:
+        return Outcome(row, took_s, skipped=last["skipped"])
     return Outcome(row, took_s, error=last.get("error", f"ended with exit code {worker.returncode}"))

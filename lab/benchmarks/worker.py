@@ -2,8 +2,8 @@
 
 With `counts` after it, the row's counts alone.
 
-Lines of JSON on standard output: `{"done", "of", "doing"}` while it goes on, `{"figures"}` or `{"error"}` at
-last.
+Lines of JSON on standard output: `{"done", "of", "doing"}` while it goes on, `{"figures"}`, `{"skipped"}` or
+`{"error"}` at last.
 What the measured code prints itself goes nowhere, as cheaply as Lambda takes it.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from lab.benchmarks.counts import COUNTED
+from lab.benchmarks.figures import Skipped
 from lab.benchmarks.registry import ROWS
 
 
@@ -33,6 +34,9 @@ def main() -> int:
     try:
         rows = COUNTED if "counts" in sys.argv[2:] else ROWS
         figures = rows[sys.argv[1]].measure(tell)
+    except Skipped as reason:
+        _say(channel, {"skipped": str(reason)})
+        return 0
     except Exception as error:  # noqa: BLE001 - whatever it is, the row has failed and the others go on
         traceback.print_exc()
         _say(channel, {"error": f"{type(error).__name__}: {error}"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,21 @@ def tags_for(specifications: list[dict[str, Any]], resource_type: str) -> dict[s
                     raise AwsError("InvalidParameterValue", f"Duplicate tag key '{tag['Key']}' specified.")
                 tags[tag["Key"]] = tag.get("Value", "")
     return tags
+
+
+def check_metadata_tags(keys: Iterable[str]) -> None:
+    """Keys of tags that an instance reads from its metadata are parts of a path there.
+
+    Raises:
+        AwsError: one can't be, in EC2's words.
+    """
+    for key in keys:
+        if not re.fullmatch(r"[0-9a-zA-Z\-_+=,.@:]{1,255}", key) or key in (".", "..", "_index"):
+            raise AwsError(
+                "InvalidParameterValue",
+                f"'{key}' is not a valid tag key. Tag keys must match pattern"
+                r" ([0-9a-zA-Z\\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index')",
+            )
 
 
 def check_tag_keys(keys: Iterable[str]) -> None:

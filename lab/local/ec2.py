@@ -14,6 +14,7 @@ from lab.local.context import (
     Handler,
     Params,
     Result,
+    check_metadata_tags,
     check_tag_keys,
     request_tag_conditions,
     resource_tag_conditions,
@@ -171,6 +172,8 @@ def create_tags(context: Context) -> Result:
     for instance in instances:
         conditions = {**resource_tag_conditions(instance.tags), **request_tag_conditions(tags)}
         context.require("ec2:CreateTags", instance.arn, conditions)
+        if instance.spec.shows_tags:
+            check_metadata_tags(tags)
     for instance in instances:
         instance.tags.update(tags)
         context.ministack.mirror_tags(instance.id, instance.tags)

@@ -134,6 +134,8 @@ class LaunchSpec:
     instance_profile_arn: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     """Those that the request and the template ask for."""
+    shows_tags: bool = False
+    """Whether its metadata have its tags: `InstanceMetadataTags`."""
     fleet_id: str | None = None
     template_id: str | None = None
     template_version: int | None = None

@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.local.context import Context, ec2_arn, request_tag_conditions, resource_tag_conditions, tags_for
+from lab.local.context import (
+    Context,
+    check_metadata_tags,
+    ec2_arn,
+    request_tag_conditions,
+    resource_tag_conditions,
+    tags_for,
+)
 from lab.local.environment import REGION
 from lab.local.instances import LaunchSpec
 from lab.local.seeds import ROOT_VOLUMES
@@ -136,13 +143,18 @@ def make_spec(
 
     Raises:
         AwsError: no image, or one that is gone, no such instance profile, user data that isn't base64, a root
-            volume that the image doesn't fit into, or capacity reservations that it can't have.
+            volume that the image doesn't fit into, capacity reservations that it can't have, or a tag that
+            its metadata can't have and should.
     """
     if not data.get("ImageId"):
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
     if data["ImageId"] in context.cloud.lost_images:
         raise AwsError("InvalidAMIID.NotFound", f"The image id '[{data['ImageId']}]' does not exist")
     _check_root_volume(str(data["ImageId"]), data.get("BlockDeviceMappings") or [])
+    tags = {**tags_for(data.get("TagSpecifications") or [], "instance"), **tags}
+    shows_tags = (data.get("MetadataOptions") or {}).get("InstanceMetadataTags") == "enabled"
+    if shows_tags:
+        check_metadata_tags(tags)
     interfaces = data.get("NetworkInterfaces") or [{}]
     groups = data.get("SecurityGroupIds") or interfaces[0].get("Groups") or []
     profile = data.get("IamInstanceProfile")
@@ -154,7 +166,8 @@ def make_spec(
         security_group_ids=tuple(groups),
         key_name=data.get("KeyName"),
         instance_profile_arn=_profile(context, profile)[0] if profile else None,
-        tags={**tags_for(data.get("TagSpecifications") or [], "instance"), **tags},
+        tags=dict(tags),
+        shows_tags=shows_tags,
         fleet_id=fleet_id,
         template_id=template.id,
         template_version=template.version,

@@ -2,11 +2,11 @@
 
 `python -I machine_init.py DIRECTORY` runs DIRECTORY/once.sh, if there is one, then DIRECTORY/run.sh, both in
 DIRECTORY/work; before and after set-up it tells what the start has reached, as the unit does, where
-DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/fetch.py, if there
-are models, which has a unit of its own. Whenever run.sh ends, it runs DIRECTORY/crash.sh (ExecStopPost), and
-starts again (Restart=always). Where the machine allows it, what is in /srv is the instance's own. Standard
-input is a pipe that nobody ever writes to: its end means that the local cloud is gone, and then the instance
-goes with it, whatever killed the cloud.
+DIRECTORY/phases says that DIRECTORY/console.sh knows how. Beside them it runs DIRECTORY/peers.py, or else
+DIRECTORY/fetch.py, if there are models, which has a unit of its own. Whenever run.sh ends, it runs
+DIRECTORY/crash.sh (ExecStopPost), and starts again (Restart=always). Where the machine allows it, what is in
+/srv is the instance's own. Standard input is a pipe that nobody ever writes to: its end means that the local
+cloud is gone, and then the instance goes with it, whatever killed the cloud.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ fi
 exec bash ../run.sh
 """
 
-_MODELS = """
-exec python3 -I fetch.py --keep
-"""
+# By the script that is there. The first one's unit has Restart=on-failure.
+_MODELS = {
+    "peers.py": "until python3 -I peers.py --keep; do sleep 1; done",
+    "fetch.py": "exec python3 -I fetch.py --keep",
+}
 
 _AFTER = """
 cd work
@@ -149,6 +151,13 @@ def _spawn(directory: Path, script: str = _BOOT) -> int:
     )
 
 
+def _fetch_models(directory: Path) -> int | None:
+    """Starts their unit, once its script is there: from the boot on, or with the service's files."""
+    found = [script for name, script in _MODELS.items() if (directory / name).exists()]
+    has_models = found and (directory / "fetch.json").exists()  # an instance that packs has none to fetch
+    return _spawn(directory, found[0]) if has_models else None
+
+
 def _reap() -> dict[int | None, int]:
     """Collects every child that has ended: its wait status by its ID."""
     statuses: dict[int | None, int] = {}
@@ -161,18 +170,20 @@ def _reap() -> dict[int | None, int]:
 def _kill_leftovers(other: int | None) -> None:
     """Ends what the service left running, as systemd does with the unit's control group before a restart.
 
-    `other` belongs to another unit.
+    `other` belongs to another unit, with all below it.
     """
-    _signal({*_descendants(os.getpid())} - {other}, signal.SIGKILL)
+    others = {other, *_descendants(other)} if other else set()
+    _signal({*_descendants(os.getpid())} - others, signal.SIGKILL)
 
 
 def _run(directory: Path) -> None:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # `commands/systemctl` starts the unit of models so
+    os.environ["LOCAL_INIT"] = str(os.getpid())
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    has_models = all((directory / name).exists() for name in ("fetch.py", "fetch.json"))
-    models = _spawn(directory, _MODELS) if has_models else None
+    models = _fetch_models(directory)
     service: int | None = _spawn(directory)
     after: int | None = None
     restart_at: float | None = None
@@ -181,6 +192,7 @@ def _run(directory: Path) -> None:
         readable = select.select([0, wake_read], [], [], timeout)[0]
         if wake_read in readable:
             os.read(wake_read, 4096)
+            models = models or _fetch_models(directory)
         if 0 in readable and not os.read(0, 4096):
             return
         ended = _reap()

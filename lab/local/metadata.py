@@ -16,6 +16,7 @@ from lab.local.instances import LocalInstance
 from lab.local.ministack import MiniStack
 
 PREFIX = "/_metadata/"
+TAGS = "tags/instance/"
 ROLE = "iam/security-credentials/"
 CREDENTIALS_HOLD = timedelta(hours=6)
 TOKEN_HEADER = "x-aws-ec2-metadata-token"  # noqa: S105 - a header's name
@@ -63,6 +64,8 @@ class Metadata:
                 return instance.zone
             case "placement/region":
                 return instance.zone[:-1]
+        if instance.spec.shows_tags and path.startswith(TAGS):
+            return instance.tags.get(path.removeprefix(TAGS))
         role = self._role(instance)
         if role is None or not path.startswith(ROLE):
             return None

@@ -28,9 +28,9 @@ def a_row(name: str = "made-up") -> Row:
     return Row(name, "A row", 1, measure)
 
 
-def measured(*figures: Figure, row: str = "made-up", error: str = "") -> Outcome:
+def measured(*figures: Figure, row: str = "made-up", error: str = "", skipped: str = "") -> Outcome:
     """What came of a row."""
-    return Outcome(a_row(row), 1.0, figures, error)
+    return Outcome(a_row(row), 1.0, figures, error, skipped)
 
 
 def valued(figure: Figure, value: float) -> Figure:

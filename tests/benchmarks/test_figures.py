@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.benchmarks import counts, report
-from lab.benchmarks.figures import Figure, ratio
+from lab.benchmarks import counts, peers, report
+from lab.benchmarks.figures import Figure, Skipped, ratio
 from lab.benchmarks.registry import ROWS
-from tests.benchmarks.support import CALLS, RATE, RATIO, WALL, measured, valued
+from lab.local.network import NetworkError
+from tests.benchmarks.support import CALLS, RATE, RATIO, WALL, measured, silent, valued
 
 
 @pytest.mark.parametrize(
@@ -56,11 +57,21 @@ def test_values_in_words(value: float, words: str) -> None:
 
 
 def test_the_table_has_everything() -> None:
-    """A row's table shows each figure with its value, its target and what it is; a failed row its error."""
+    """A row's table shows each figure with its value, its target and what it is; a failed row its
+    error, and one that this machine can't measure why."""
     shown = io.StringIO()
     report.show(Console(file=shown, width=160), measured(CALLS, WALL))
     report.show(Console(file=shown, width=160), measured(error="no port [1]"))
-    for text in ("calls", "10 calls", "≤ 12", "per batch", "0.25 s", "no port [1]"):
+    report.show(Console(file=shown, width=160), measured(skipped="it isn't Linux"))
+    for text in (
+        "calls",
+        "10 calls",
+        "≤ 12",
+        "per batch",
+        "0.25 s",
+        "no port [1]",
+        "skipped: it isn't Linux",
+    ):
         assert text in shown.getvalue()
 
 
@@ -69,7 +80,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
     path = report.keep(tmp_path / "out", measured(CALLS, valued(RATIO, 3)), {"python": "CPython 3.11"})
     document = json.loads(path.read_text(encoding="utf-8"))
     assert path.name == "made-up.json"
-    assert (document["python"], document["error"]) == ("CPython 3.11", None)
+    assert (document["python"], document["error"], document["skipped"]) == ("CPython 3.11", None, None)
     assert [(f["name"], f["value"], f["met"]) for f in document["figures"]] == [
         ("calls", 10, True),
         ("ratio", 3, False),
@@ -80,6 +91,17 @@ def test_rows_go_by_their_names() -> None:
     """Each row is found by the name that `make bench ROW=…` takes, and what is counted is part of a row."""
     assert all(row.name == name for name, row in ROWS.items())
     assert counts.COUNTED.keys() <= ROWS.keys()
+
+
+def test_peers_are_not_measured_where_there_are_no_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and neither a failure nor a figure."""
+
+    def none() -> None:
+        raise NetworkError("there is no command tc")
+
+    monkeypatch.setattr(peers, "OwnNetworks", none)
+    with pytest.raises(Skipped, match="networks of their own: there is no command tc"):
+        peers.measure(silent)
 
 
 def test_all_rows_together_keep_to_ten_minutes() -> None:

@@ -232,6 +232,24 @@ def test_labels_are_the_instances_tags(clients: Clients, fleet: Ec2Fleet) -> Non
     assert {"spotrelay:service", "team"} <= {tag["Key"] for tag in sent[0]["TagSpecifications"][0]["Tags"]}
 
 
+@pytest.mark.parametrize("peers", [None, "none", "a:10.0.0.4 b:10.0.16.7"])
+def test_peers_are_named_in_a_tag_of_the_instances(
+    clients: Clients, fleet: Ec2Fleet, peers: str | None
+) -> None:
+    """Where a service has them, and then always: that there are none is said, too."""
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(replace(REQUEST, peers=peers))
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    tags = {one["ResourceType"]: one["Tags"] for one in sent[0]["TagSpecifications"]}
+    found = {type_: [t["Value"] for t in tags[type_] if t["Key"] == "spotrelay:peers"] for type_ in tags}
+    assert found == {"instance": [] if peers is None else [peers], "fleet": []}
+
+
 def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:
     """What the request asks of each pool."""
     sent: list[dict[str, Any]] = []

@@ -65,6 +65,7 @@ replicas = st.builds(
     refusals=st.integers(0, 2),
     busy_since=st.none() | times,
     finished=st.none() | st.floats(0, 1e15),
+    address=st.none() | st.ip_addresses(v=4).map(str),
     resume_s=st.none() | st.floats(0, 7200),
     trouble=st.none() | st.text(max_size=9),
     is_crashing=st.booleans(),

@@ -93,6 +93,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         refusals=2,
         busy_since=NOW + seconds(7.25),
         finished=123456789012.0,
+        address="10.0.0.7",
         lost_at=NOW + seconds(6.5),
         max_price=0.3125,
         min_score=5,
@@ -616,6 +617,7 @@ OTHER_SPEC = ServiceSpec(
     address="https://demo.example.com",
     alarms=("NotWhole",),
     labels={"team": "search"},
+    peers=True,
     slots={"g5.12xlarge": 4},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,27 @@ def profile_of(aws: Aws, statements: Sequence[dict[str, Any]]) -> dict[str, Any]
     return profile
 
 
-def launched_from(ground: Ground, text: str, statements: Sequence[dict[str, Any]]) -> str:
-    """An instance with this user data, whose role may do this."""
+def launched_from(
+    ground: Ground,
+    text: str,
+    statements: Sequence[dict[str, Any]],
+    more: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """An instance with this user data and these tags, whose role may do this."""
     aws = ground.aws
+    data: dict[str, Any] = {
+        "ImageId": "ami-0abcdef1234567890",
+        "UserData": base64.b64encode(text.encode()).decode(),
+        "IamInstanceProfile": {"Arn": profile_of(aws, statements)["Arn"]},
+        **(more or {}),
+    }
+    if tags:
+        named = [{"Key": key, "Value": value} for key, value in tags.items()]
+        data["TagSpecifications"] = [{"ResourceType": "instance", "Tags": named}]
     template = aws.ec2.create_launch_template(
         LaunchTemplateName=f"template-{uuid.uuid4().hex[:8]}",
-        LaunchTemplateData={
-            "ImageId": "ami-0abcdef1234567890",
-            "UserData": base64.b64encode(text.encode()).decode(),
-            "IamInstanceProfile": {"Arn": profile_of(aws, statements)["Arn"]},
-        },
+        LaunchTemplateData=data,  # type: ignore[arg-type]
     )["LaunchTemplate"]["LaunchTemplateId"]
     (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])
     return id_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,32 @@ def test_an_instance_that_powers_itself_off(ground: Ground) -> None:
         eventually(lambda: ground.states([id_]) == [state], f"{id_} is {state}")  # noqa: B023 - called at once
         described = ground.aws.ec2.describe_instances(InstanceIds=[id_])["Reservations"][0]["Instances"][0]
         assert described["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+@pytest.mark.parametrize("key", ["team/search", "cost center", "_index"])
+def test_a_tag_that_metadata_cannot_have_refuses_the_launch(ground: Ground, key: str) -> None:
+    """In EC2's words, where instances may read their tags; elsewhere such a tag is fine."""
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": "x"}]}]
+    assert ground.fleet(["g5.2xlarge"], TagSpecifications=tags)["Instances"]
+    refused = replace(ground, template=template_with_tags(ground)).fleet(
+        ["g5.2xlarge"], TagSpecifications=tags
+    )
+    assert refused["Instances"] == []
+    assert {error["ErrorCode"] for error in refused["Errors"]} == {"InvalidParameterValue"}
+    assert refused["Errors"][0]["ErrorMessage"].startswith(
+        rf"'{key}' is not a valid tag key. Tag keys must match pattern ([0-9a-zA-Z\\-_+=,.@:]{{1,255}}), and"
+    )
+
+
+def template_with_tags(ground: Ground) -> str:
+    """A launch template whose instances may read their tags."""
+    return ground.aws.ec2.create_launch_template(
+        LaunchTemplateName=f"tags-{ground.template}",
+        LaunchTemplateData={
+            "ImageId": "ami-0abcdef1234567890",
+            "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},
+        },
+    )["LaunchTemplate"]["LaunchTemplateId"]
 
 
 def test_partial_success_is_http_200_with_instances_and_errors(ground: Ground) -> None:

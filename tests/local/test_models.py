@@ -12,12 +12,14 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
+from spotrelay.file.instance import bundle
 from spotrelay.file.service import Service, load, user_data
 from spotrelay.file.values.files import Bucket
 from spotrelay.operator.aws.models import stored
 from spotrelay.operator.cli.app import app
 from spotrelay.operator.cli.models import found
 from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.names import TAG_PEERS
 from tests.local.conftest import Aws, Ground, eventually
 from tests.local.test_instance_files import address_of, allow, get, launched_from
 
@@ -71,6 +73,40 @@ def test_a_server_reads_its_model(ground: Ground, service: Service, bucket: str)
     with urlopen(f"http://{address}:8081/weights", timeout=5) as answer:
         assert answer.read() == bytes(9 * 1024 * 1024) + b"end"
     assert get(address, "sub/config.json") == "{}"
+
+
+def test_an_instance_gets_its_model_from_the_peer_that_its_tag_names(
+    ground: Ground, bucket: str, tmp_path: Path
+) -> None:
+    """The tag is in its metadata, and what the peer sends has the hashes that S3 has."""
+    s3 = ground.aws.client("s3")
+    s3.put_object(Bucket=bucket, Key="llama/9b/weights", Body=b"0.1 0.2", ChecksumAlgorithm="SHA256")
+    below = f"arn:aws:s3:::{bucket}/llama/9b/*"
+    statements = [
+        allow("s3:GetObject", f"arn:aws:s3:::{bucket}/*"),
+        allow("s3:GetObjectAttributes", below),
+        allow("s3:ListBucket", f"arn:aws:s3:::{bucket}"),
+    ]
+    shows_tags = {"MetadataOptions": {"InstanceMetadataTags": "enabled"}}
+
+    def start(name: str, peers: str) -> tuple[str, str]:
+        """An instance with a disk of its own: its address, and what it says once it serves."""
+        file, archive = tmp_path / f"{name}.yaml", tmp_path / f"{name}.tar.gz"
+        text = FILE.format(bucket=bucket, path=tmp_path / name).replace("8b", "9b")
+        file.write_text(text.replace("spotrelay: {", "spotrelay: {peers: true, "))
+        service = load(file)
+        sha256 = bundle.write(service, archive)
+        s3.upload_file(str(archive), bucket, archive.name)
+        text = user_data(service, "us-east-1", bundle.Archive(f"s3://{bucket}/{archive.name}", sha256))
+        id_ = launched_from(ground, text, statements, shows_tags, {TAG_PEERS: peers})
+        address = address_of(ground.aws, id_)
+        eventually(lambda: get(address, "weights") == "0.1 0.2", "it serves")
+        return address, ground.aws.ec2.get_console_output(InstanceId=id_, Latest=True)["Output"]
+
+    first, said = start("first", "none")
+    assert "came from" not in said
+    _, said = start("second", f"a:{first} b:{first}")
+    assert f"spotrelay: 7 bytes of s3://{bucket}/llama/9b came from {first}" in said
 
 
 def said(address: str) -> str | None:

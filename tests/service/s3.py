@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import json
@@ -40,6 +41,13 @@ class S3(http.server.ThreadingHTTPServer):
     def __init__(self, objects: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.objects = objects
+        self.parts: dict[str, list[int]] = {}
+        """Sizes of an object's parts, by key; of others there are none: they were put at once."""
+        self.hashed = "SHA256"
+        """The algorithm of the checksums that were asked for when the objects were put."""
+        self.tag: str | None = None
+        """What the instance's metadata say of its peers."""
+        self.attributes = 0
         self.trouble: Trouble = no_trouble
         self.page = 1000
         """Objects that one answer to a listing names."""
@@ -80,12 +88,20 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         key = urllib.parse.unquote(url.path).removeprefix(f"/{BUCKET}/")
         if self.path.startswith(METADATA):
             self.metadata(self.path.removeprefix(METADATA))
-        elif "authorization" not in self.headers:
+        elif not self.is_signed():
             self.say(403)
+        elif url.query == "attributes=":
+            self.attributes(key)
         elif key:
             self.object(key)
         else:
             self.listing(dict(urllib.parse.parse_qsl(url.query)))
+
+    def is_signed(self) -> bool:
+        """S3 refuses a request with a header of its own that the signature leaves out."""
+        signed = re.search("SignedHeaders=([^,]*)", self.headers.get("authorization", ""))
+        own = {name.lower() for name in self.headers if name.lower().startswith("x-amz-")}
+        return signed is not None and own <= {*signed[1].split(";")}
 
     def metadata(self, path: str) -> None:
         keys = {"AccessKeyId": "AKIA", "SecretAccessKey": "se/cret", "Token": "to+ken="}
@@ -93,9 +109,13 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             "ami-id": "ami-1",
             "instance-type": "g6.2xlarge",
             "placement/region": "eu-west-1",
+            "placement/availability-zone": "eu-west-1b",
+            "local-ipv4": "127.0.0.1",
             "iam/security-credentials/": "role",
             "iam/security-credentials/role": json.dumps(keys),
         }
+        if self.server.tag is not None:
+            told["tags/instance/spotrelay:peers"] = self.server.tag
         self.server.roles += path == "iam/security-credentials/"
         if self.headers["X-aws-ec2-metadata-token"] != "token":
             self.say(401)
@@ -118,6 +138,38 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             rows += f"<NextContinuationToken>{start + page}</NextContinuationToken>"
         space = "http://s3.amazonaws.com/doc/2006-03-01/"
         self.say(200, f'<ListBucketResult xmlns="{space}">{rows}</ListBucketResult>'.encode())
+
+    def attributes(self, key: str) -> None:
+        self.server.attributes += 1
+        content = self.server.objects.get(key)
+        if content is None:
+            self.say(404)
+            return
+        asked = self.headers["x-amz-object-attributes"].split(",")
+        assert asked == ["ETag", "Checksum", "ObjectParts"]
+        sizes, algorithm = self.server.parts.get(key, []), self.server.hashed
+
+        def checksum(part: bytes) -> str:
+            text = base64.b64encode(hashlib.sha256(part).digest()).decode()
+            return f"<Checksum{algorithm}>{text}</Checksum{algorithm}>"
+
+        first = int(self.headers.get("x-amz-part-number-marker", 0))
+        page, rows, at = self.server.page, "", sum(sizes[:first])
+        for number, size in enumerate(sizes[first : first + page], first + 1):
+            rows += f"<Part><PartNumber>{number}</PartNumber><Size>{size}</Size>"
+            rows += f"{checksum(content[at : at + size])}</Part>"
+            at += size
+        if sizes:
+            is_truncated = str(first + page < len(sizes)).lower()
+            rows = f"<ObjectParts><IsTruncated>{is_truncated}</IsTruncated>{rows}"
+            rows += f"<NextPartNumberMarker>{first + page}</NextPartNumberMarker></ObjectParts>"
+        told = etag(content).strip('"')
+        space = "http://s3.amazonaws.com/doc/2006-03-01/"
+        self.say(
+            200,
+            f'<GetObjectAttributesResponse xmlns="{space}"><ETag>{told}</ETag>'
+            f"<Checksum>{checksum(content)}</Checksum>{rows}</GetObjectAttributesResponse>".encode(),
+        )
 
     def object(self, key: str) -> None:
         with self.server.lock:

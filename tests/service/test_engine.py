@@ -252,7 +252,7 @@ def test_both_run_on_the_instances_python(
         (directory / "unpack.py").write_text(packs.script())
     for name in ("pack", "warm"):
         source = (Path(fetch.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-        (here / f"{name}.py").write_text(packs.beside_fetch(source))
+        (here / f"{name}.py").write_text(models.beside_fetch(source))
     (here / "pack.json").write_text(json.dumps({**PLAN, "warm": {**probe(), "kinds": {"g6": "L4"}}}))
     run: Callable[[Path], subprocess.CompletedProcess[str]] = lambda script: subprocess.run(  # noqa: E731 - thrice
         [sys.executable, "-I", str(script)], capture_output=True, text=True, check=False

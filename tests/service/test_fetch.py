@@ -336,6 +336,7 @@ def test_a_signature_is_botocores(path: str, query: dict[str, str], monkeypatch:
         "eu-central-1",
         fetch.Credentials("AKIA", "se/cret", "tok+/=en"),
         now.utctimetuple(),
+        {},
     )
     assert ours["authorization"] == request.headers["Authorization"]
     assert ours["x-amz-date"] == request.headers["X-Amz-Date"]

@@ -197,3 +197,81 @@ def test_the_largest_example_has_room_for_a_model(tmp_path: Path, monkeypatch: p
         packed = archive.extractfile("fetch.py")
         assert packed
         assert packed.read().decode() == models.script()
+
+
+PEERS = MODELS.replace("  models:", "  peers: true\n  models:")
+
+
+def test_peers_are_a_script_more(service: Loader, tmp_path: Path) -> None:
+    """The unit and run.sh start it in the fetcher's place; a service without has neither it nor its name."""
+    peers = service(GOOD + PEERS)
+    found = files(user_data(peers, "us-east-1"))
+    assert (
+        "ExecStart=/usr/bin/env python3 -I /opt/spotrelay/peers.py --keep\n"
+        in found["spotrelay-models.service"]
+    )
+    assert "Restart=on-failure\n" in found["spotrelay-models.service"]
+    assert 'python3 -I "$SPOTRELAY_DIR/peers.py" || exit 1\n' in found["run.sh"]
+    assert "mv files/fetch.py files/peers.py .\n" in found["prepare.sh"]
+    bundle.write(peers, tmp_path / "files.tar.gz")
+    with tarfile.open(tmp_path / "files.tar.gz") as archive:
+        packed = archive.extractfile("peers.py")
+        assert packed
+        text = packed.read().decode()
+        assert archive.extractfile("fetch.py")
+    assert text == models.peers_script()
+    assert "import fetch\n" in text
+    assert "spotrelay.file" not in text
+    without = user_data(service(GOOD + MODELS), "us-east-1")
+    assert "peers" not in without
+    assert "Restart" not in files(without)["spotrelay-models.service"]
+
+
+@pytest.mark.parametrize("label", ["team/search", "cost center", "_index"])
+def test_peers_need_tags_that_an_instance_may_read(service: Loader, label: str) -> None:
+    """Where a label's key has another character no instance would be launched, so there are no peers."""
+    found = service(GOOD.replace("  ports", f"  labels: {{{label}: x, team: y}}\n  ports") + PEERS)
+    assert not found.peers
+    (notice,) = found.notices
+    assert notice.field == "spotrelay.peers"
+    assert notice.message.startswith("no replica fetches from another: ")
+    assert notice.message.endswith(f"rename the label {label}")
+    assert service(GOOD.replace("  ports", "  labels: {team:a_b@c: x}\n  ports") + PEERS).peers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f"{GOOD}spotrelay: {{peers: true}}\n",
+            "spotrelay.peers: replicas would fetch models from each other, and",
+        ),
+        (
+            GOOD.replace("8081", "7420") + PEERS,
+            "resources.ports: with spotrelay.peers models are served on port 7420",
+        ),
+        (
+            GOOD + MODELS.replace("  models:", "  peers: 2\n  models:"),
+            "spotrelay.peers: expected true or false, got 2",
+        ),
+    ],
+)
+def test_peers_that_cannot_be_are_refused(problems: Refuser, text: str, expected: str) -> None:
+    """With nothing to fetch, or where the service listens."""
+    (problem,) = problems(text)
+    assert expected in str(problem)
+
+
+def test_replicas_that_share_an_instance_keep_the_port_free(problems: Refuser) -> None:
+    """The last of them listens some ports above the file's."""
+    text = """\
+service: {replicas: 2}
+resources: {accelerators: A10G, ports: 7414}
+run: serve --port $PORT
+spotrelay:
+  replicas_per_instance: auto
+  peers: true
+  models: [{source: "s3://other", path: /models/adapters}]
+"""
+    (problem,) = problems(text)
+    assert "models are served on port 7420" in str(problem)

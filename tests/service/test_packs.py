@@ -327,7 +327,7 @@ def test_both_run_on_the_instances_python(s3: S3, trees: list[Path], tmp_path: P
     opt.mkdir()
     (opt / "fetch.py").write_text(models.script())
     (opt / "unpack.py").write_text(packs.script())
-    text = packs.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8"))
+    text = models.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8"))
     # On a machine that runs tests somebody may just install something.
     (opt / "pack.py").write_text(text.replace('"/usr", "/opt"', '"/nowhere"'))
     for name in ("unpack.py", "pack.py"):

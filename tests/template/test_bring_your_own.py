@@ -117,6 +117,17 @@ def allowed(template: Template, function: Function, action: str) -> list[dict[st
     return [s for s in granted(template, function) if action in as_list(s["Action"])]
 
 
+def test_peers_reach_each_other_beside_groups_that_exist(stack: Stack) -> None:
+    """By a group of ours that lets in nobody else, where nothing of ours needs one besides."""
+    models = [{"source": "s3://weights/llama", "path": "/models/llama"}]
+    own = {"security_groups": [GROUP], "target_group": TARGET_GROUP, "instance_profile": PROFILE}
+    template = stack({**own, "peers": True, "models": models})
+    group, *others = launched(template)["SecurityGroupIds"]
+    (rule,) = template.all("AWS::EC2::SecurityGroupIngress").values()
+    assert others == [GROUP]
+    assert (rule["GroupId"], rule["SourceSecurityGroupId"], rule["FromPort"]) == (group, group, 7420)
+
+
 def test_a_given_target_group_is_the_services(behind_group: Template) -> None:
     """The controller is told of it, and neither a balancer, a group nor a listener is made."""
     assert document(behind_group).target_group_arn == TARGET_GROUP

@@ -130,6 +130,7 @@ BRIDGED: dict[str, Any] = {
         "writable_mounts": ["/results"],
         "models": [{"source": "s3://weights/llama", "path": "/weights/llama"}],
         "pack": {"paths": ["/opt/vllm"], "warm": True},
+        "peers": True,
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""
@@ -294,6 +295,7 @@ SETTINGS = ServiceSettings(
         schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),
     ),
     overprovision=2,
+    peers=True,
     labels={"team": "search"},
     slots={"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8},
     disk_usd_per_hour=0.056986,  # 20 GiB of disk_tier: best
@@ -413,6 +415,7 @@ def test_a_setting_arrives_at_the_controller(
         "bake",
         "drain_unhurried",
         "start_within",
+        "peers",
     )
     spec = bridged if name.startswith(only_under_ours) else spec
     spec = followed if name in ("scaling", "overprovision", "busy") else spec

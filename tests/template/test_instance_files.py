@@ -135,6 +135,33 @@ def test_a_model_is_read_below_its_prefix_alone(service: Service, tmp_path: Path
     assert '"digest": "' + "0123" * 16 in user_data_of(template)
 
 
+def test_peers_open_one_port_to_each_other(service: Service, tmp_path: Path) -> None:
+    """And may ask for hashes, and read their tags; without peers nothing of it is there."""
+    with_model = replace(service, models=(Model(Bucket("weights", "llama/8b"), "/models/llama"),))
+    alone, peers = (
+        synthesized(tmp_path / name, replace(with_model, peers=name == "peers", scripts_in_bundle=True))
+        for name in ("alone", "peers")
+    )
+    read = ([f"{S3}weights/llama/8b", f"{S3}weights/llama/8b/*"], None)
+    assert granted(peers)["s3:GetObject", "s3:GetObjectAttributes"] == read
+    assert ("s3:GetObject", "s3:GetObjectAttributes") not in granted(alone)
+    opened, before = (t.all("AWS::EC2::SecurityGroupIngress") for t in (peers, alone))
+    (rule,) = (opened[name] for name in opened.keys() - before.keys())
+    group = peers.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["SecurityGroupIds"][0]
+    assert rule == {
+        "IpProtocol": "tcp",
+        "FromPort": 7420,
+        "ToPort": 7420,
+        "GroupId": group,
+        "SourceSecurityGroupId": group,
+        "Description": "models, for replicas that start",
+    }
+    for template, expected in ((alone, None), (peers, "enabled")):
+        data = template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+        assert data["MetadataOptions"].get("InstanceMetadataTags") == expected
+        assert ("peers.py" in user_data_of(template)) == (expected is not None)
+
+
 def test_a_container_from_amazons_registry_is_pulled_with_the_role(service: Service, tmp_path: Path) -> None:
     """Of that one repository; an image from elsewhere needs no permission."""
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"

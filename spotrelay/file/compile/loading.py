@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from os.path import normpath
 from pathlib import Path
@@ -17,7 +17,7 @@ from spotrelay.file.fields import brought_checks, scaling
 from spotrelay.file.fields.file_fields import with_registry
 from spotrelay.file.fields.resources import port_findings
 from spotrelay.file.fields.schema import INSTANCE_STORE, ServiceFile
-from spotrelay.file.instance import engine, software, userdata
+from spotrelay.file.instance import engine, peers, software, userdata
 from spotrelay.file.model import Service
 from spotrelay.file.source.document import Document, Location, read
 from spotrelay.file.source.errors import InvalidServiceFileError, Problem
@@ -34,7 +34,7 @@ from spotrelay.file.values.limits import (
     LEAST_FAILURE_THRESHOLD_S,
     MAX_PROBE_TIMEOUT_S,
 )
-from spotrelay.messages import did_you_mean
+from spotrelay.messages import did_you_mean, few
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.requirements import Eligibility, Requirements
 from spotrelay.plane.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
@@ -52,6 +52,10 @@ PROMISED_CODES = "200"
 ALIVE_CODES = "200-499"
 """Where no path was promised that answers a GET: a server that says 404 to / is there, one with 502 isn't."""
 
+
+_METADATA_TAG = re.compile(r"[0-9a-zA-Z\-_+=,.@:]{1,255}")
+"""Keys of tags that an instance may read of itself, as EC2's error has it:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html"""
 
 _PROBE_DATA: Location = ("service", "readiness_probe", "post_data")
 
@@ -84,6 +88,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
         *_document_problems(document, service),
         *_warm_problems(document, service),
         *_unseen_requests(document, service),
+        *_impossible_peers(document, file, service),
     ]
     if problems:
         raise InvalidServiceFileError(problems)
@@ -97,8 +102,41 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
             *_in_both_places(document, *places),
             *(document.problem(*one) for one in brought_checks.notices(service)),
             *(document.problem(*one) for one in software.notices(service)),
+            *_without_peers(document, file),
         ),
     )
+
+
+def _impossible_peers(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
+    if not file.spotrelay.peers:
+        return
+    if not service.models:
+        yield document.problem(
+            ("spotrelay", "peers"),
+            "replicas would fetch models from each other, and there are none: add spotrelay.models, or remove"
+            " this",
+        )
+    if service.port <= peers.PORT < service.port + max(service.slots.values(), default=1):
+        yield document.problem(
+            ("resources", "ports"),
+            f"with spotrelay.peers models are served on port {peers.PORT}, and the service has it: choose"
+            " another",
+        )
+
+
+def _unreadable_labels(labels: Iterable[str]) -> list[str]:
+    """Those that EC2 takes for tags, but not where an instance reads its own."""
+    return [name for name in labels if not _METADATA_TAG.fullmatch(name) or name in (".", "..", "_index")]
+
+
+def _without_peers(document: Document, file: ServiceFile) -> Iterator[Problem]:
+    if file.spotrelay.peers and (names := _unreadable_labels(file.resources.labels)):
+        yield document.problem(
+            ("spotrelay", "peers"),
+            "no replica fetches from another: instances read their peers from a tag, and EC2 launches none"
+            " that reads its tags if a key has other characters than letters, digits and + - = . , _ : @:"
+            f" rename the label {few(names, 3)}",
+        )
 
 
 def _in_both_places(document: Document, own: Path, here: Path) -> Iterator[Problem]:
@@ -145,6 +183,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["bake_s"] = own.bake_seconds
     settings["rebalance_cost"] = own.rebalance_cost
     settings["replicas"] = file.replicas
+    settings["peers"] = own.peers and not _unreadable_labels(resources.labels)
     settings["slots"] = {}
     if own.shares_instances:
         settings["slots"] = {t.name: t.accelerator_count for t in types if t.accelerator_count > 1}

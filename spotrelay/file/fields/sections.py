@@ -330,6 +330,7 @@ class SpotRelaySection(Fields):
         default_factory=list, description="a list of models, each with fields (source, path)"
     )
     pack: PackSection | None = Field(default=None, description="fields (paths, warm)")
+    peers: bool = Field(default=False, description="true or false")
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     busy: BusySection | None = Field(default=None, description="fields (limit, finished …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")

@@ -277,7 +277,7 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
     if name == "run" and service.has_nvidia:
         text += _GPU + (_DEVICES if service.container is not None else "")
     if name == "run" and service.models:
-        text += models.WAIT + phases.LOADS
+        text += models.wait(service) + phases.LOADS
     if name == "run" and engine.is_kept(service):
         text += engine.EXPORT
     if "host.sh" in others:

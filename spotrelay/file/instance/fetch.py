@@ -27,7 +27,7 @@ import threading
 import time
 import urllib.parse
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -102,6 +102,10 @@ class Model:
         """As a user writes it."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
+    def key(self, one: Object) -> str:
+        """An object's key in the bucket."""
+        return f"{self.prefix}/{one.key}".lstrip("/")
+
 
 @dataclass(frozen=True)
 class Credentials:
@@ -171,7 +175,7 @@ class Bucket:
 
     def __init__(self, name: str, instance: Instance) -> None:
         """Raises: as `Instance.get` does."""
-        self._instance = instance
+        self.instance = instance
         self._region = instance.get("placement/region")
         self._base = ""
         if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
@@ -206,13 +210,13 @@ class Bucket:
         Raises:
             OSError, HTTPException: there is none.
         """
-        path, asked = f"{self._base}/{urllib.parse.quote(key)}", _query(query or {})
+        path, asked, more = f"{self._base}/{urllib.parse.quote(key)}", _query(query or {}), headers or {}
         method = "GET" if body is None else "PUT"
         content = hashlib.sha256(body or b"").hexdigest()
-        credentials = self._instance.credentials()
-        own = signed(self._host, path, asked, self._region, credentials, time.gmtime(), method, content)
+        keys = self.instance.credentials()
+        own = signed(self._host, path, asked, self._region, keys, time.gmtime(), more, method, content)
         target = f"{path}?{asked}" if asked else path
-        connection.request(method, target, body, headers={**own, **(headers or {})})
+        connection.request(method, target, body, headers={**own, **more})
         return connection.getresponse()
 
 
@@ -231,10 +235,13 @@ def signed(
     region: str,
     credentials: Credentials,
     now: time.struct_time,
+    more: Mapping[str, str],
     method: str = "GET",
     content: str = NO_BODY,
 ) -> dict[str, str]:
-    """The headers with which S3 answers a request; `content` is its body's SHA-256, which S3 checks.
+    """The headers with which S3 answers a request; of `more` those are signed that must be.
+
+    `content` is its body's SHA-256, which S3 checks.
 
     By https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
     """
@@ -245,7 +252,9 @@ def signed(
         "x-amz-content-sha256": content,
         "x-amz-date": moment,
         "x-amz-security-token": credentials.token,
+        **{name: value for name, value in more.items() if name.startswith("x-amz-")},
     }
+    headers = dict(sorted(headers.items()))
     names = ";".join(headers)
     told = "".join(f"{name}:{value}\n" for name, value in headers.items())
     request = f"{method}\n{path}\n{query}\n{told}\n{names}\n{content}"
@@ -259,6 +268,11 @@ def signed(
         f" Signature={signature}"
     )
     return {**headers, "authorization": authorization}
+
+
+def xml(text: bytes) -> ET.Element:
+    """What S3 says. It names the elements with a namespace, which tells nothing here."""
+    return ET.fromstring(re.sub(rb' xmlns="[^"]*"', b"", text, count=1))  # noqa: S314 - S3's, of the user's own bucket
 
 
 def _listed(bucket: Bucket, model: Model) -> list[Object]:
@@ -277,9 +291,8 @@ def _listed(bucket: Bucket, model: Model) -> list[Object]:
             answer = bucket.ask(connection, query=query)
             text = answer.read()
             if answer.status != 200:
-                raise _refused(model, model.source, answer.status, text)
-            # S3 names the elements with a namespace, which says nothing here.
-            page = ET.fromstring(re.sub(rb' xmlns="[^"]*"', b"", text, count=1))  # noqa: S314 - S3's, see above
+                raise refused(model, model.source, answer.status, text)
+            page = xml(text)
             for one in page.iter("Contents"):
                 key = (one.findtext("Key") or "")[len(below) :]
                 if not key or key.endswith("/"):  # what consoles make for a folder
@@ -298,7 +311,7 @@ def _listed(bucket: Bucket, model: Model) -> list[Object]:
     return found
 
 
-def _refused(model: Model, what: str, status: int, text: bytes) -> Exception:
+def refused(model: Model, what: str, status: int, text: bytes) -> Exception:
     """What an answer that isn't the wanted one means: an OSError passes, a FetchError doesn't."""
     if status in PASSING:
         return OSError(f"S3 says HTTP {status}")
@@ -311,6 +324,37 @@ def _refused(model: Model, what: str, status: int, text: bytes) -> Exception:
     if status == 404:
         return FetchError(f"there is no {what}: {words}")
     return FetchError(f"{what} can't be read: {words}: is {model.bucket} in the instance's region?")
+
+
+def piece(
+    bucket: Bucket, model: Model, connection: http.client.HTTPConnection, one: Object, start: int, length: int
+) -> http.client.HTTPResponse:
+    """The answer that brings a range of an object, which must still be the one that was listed.
+
+    Raises:
+        FetchError: it can't be had.
+        OSError, HTTPException: not this time.
+    """
+    headers = {"range": f"bytes={start}-{start + length - 1}", "if-match": one.etag}
+    answer = bucket.ask(connection, model.key(one), headers=headers)
+    if answer.status != 206 or answer.length != length:
+        raise refused(model, f"{model.source}/{one.key}", answer.status, answer.read(4096))
+    return answer
+
+
+def write(file: Path, content: memoryview, at: int) -> None:
+    """Write all of it into a file that is there.
+
+    Raises:
+        FetchError: the disk refuses it.
+    """
+    with disk(file):
+        descriptor, done = os.open(file, os.O_WRONLY), 0
+        try:
+            while done < len(content):
+                done += os.pwrite(descriptor, content[done:], at + done)
+        finally:
+            os.close(descriptor)
 
 
 def patiently(do: Callable[[], T], what: str, is_over: Callable[[], bool] = lambda: False) -> T:
@@ -403,38 +447,20 @@ class _Line:
         length = min(PIECE_BYTES, one.size - start)
         try:
             self._connection = self._connection or self._bucket.connect()
-            key = f"{self._model.prefix}/{one.key}".lstrip("/")
-            headers = {"range": f"bytes={start}-{start + length - 1}", "if-match": one.etag}
-            answer = self._bucket.ask(self._connection, key, headers=headers)
-            self._must_be(answer, one, length)
+            answer = piece(self._bucket, self._model, self._connection, one, start, length)
             self._write(answer, one, start, length)
         except BaseException:
             self.close()  # what is left of an answer would be taken for the next
             raise
 
-    def _must_be(self, answer: http.client.HTTPResponse, one: Object, length: int) -> None:
-        if answer.status != 206 or answer.length != length:
-            text = answer.read(4096)
-            raise _refused(self._model, f"{self._model.source}/{one.key}", answer.status, text)
-
     def _write(self, answer: http.client.HTTPResponse, one: Object, start: int, length: int) -> None:
-        file = self._into / one.key
-        with disk(file):
-            descriptor = os.open(file, os.O_WRONLY)
-        try:
-            done = 0
-            while done < length:
-                got = answer.readinto(self._buffer[: length - done])
-                if not got:
-                    raise OSError("the connection broke off")
-                written = 0
-                with disk(file):
-                    while written < got:
-                        at = start + done + written
-                        written += os.pwrite(descriptor, self._buffer[written:got], at)
-                done += got
-        finally:
-            os.close(descriptor)
+        done = 0
+        while done < length:
+            got = answer.readinto(self._buffer[: length - done])
+            if not got:
+                raise OSError("the connection broke off")
+            write(self._into / one.key, self._buffer[:got], start + done)
+            done += got
 
 
 class disk:  # noqa: N801 - used as a statement
@@ -505,7 +531,19 @@ def _boot() -> str:
     return BOOT_ID.read_text(encoding="utf-8").strip()
 
 
-def fetch(model: Model, instance: Instance) -> None:
+def bring(bucket: Bucket, model: Model, objects: Sequence[Object], into: Path) -> None:
+    """Have all objects written, from the bucket alone.
+
+    Raises:
+        FetchError: one can't be had or written.
+    """
+    _Fetch(bucket, model, objects, into).run()
+
+
+Bring = Callable[[Bucket, Model, Sequence[Object], Path], None]
+
+
+def fetch(model: Model, instance: Instance, how: Bring = bring) -> None:
     """Have a model at its place, unless it is there.
 
     Raises:
@@ -526,7 +564,7 @@ def fetch(model: Model, instance: Instance) -> None:
             raise FetchError(f"{model.source} isn't what was deployed, somebody has changed it since: {MEND}")
         partial = model.path.with_name(f"{model.path.name}.partial")
         _room(partial, objects)
-        _Fetch(bucket, model, objects, partial).run()
+        how(bucket, model, objects, partial)
         with disk(partial):
             (partial / MARK).write_text(_mark(model, found, _boot()), encoding="utf-8")
         put(partial, model.path)
@@ -541,6 +579,11 @@ def _wait(lock: int, model: Model) -> None:
     except OSError:
         say(f"waits for {model.source}, which is being fetched")
         fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def found(model: Model) -> str:
+    """The digest of a model that is there."""
+    return (model.path / MARK).read_text(encoding="utf-8").split("\n")[1]
 
 
 def keep(model: Model) -> None:
@@ -565,18 +608,20 @@ def say(words: str) -> None:
     sys.stderr.flush()
 
 
-def main() -> int:
-    """Have all models; what is told is in the journal."""
+def main(how: Bring = bring, then: Callable[[Sequence[Model], Instance], None] | None = None) -> int:
+    """Have all models, and do what comes then; what is told is in the journal."""
     plan = json.loads((Path(__file__).parent / "fetch.json").read_text(encoding="utf-8"))
     models = [Model(one["bucket"], one["prefix"], Path(one["path"]), one.get("digest")) for one in plan]
     instance = Instance()
     try:
         for model in models:
-            fetch(model, instance)
+            fetch(model, instance, how)
     except FetchError as error:
         say(str(error))
         return 1
     if "--keep" in sys.argv:
+        if then is not None:
+            then(models, instance)
         for model in models:
             keep(model)
     return 0

@@ -14,21 +14,18 @@ import ast
 import json
 from pathlib import Path
 
-from spotrelay.file.instance import fetch
+from spotrelay.file.instance import fetch, peers
 from spotrelay.file.model import Service
 
 SCRIPT = "fetch.py"
+PEERS = "peers.py"
 PLAN = "fetch.json"
 PATH = "/etc/systemd/system/spotrelay-models.service"
-
-WAIT = f"""\
-# Fetched since the boot: this waits for the rest.
-python3 -I "$SPOTRELAY_DIR/{SCRIPT}" || exit 1
-"""
 
 BEGIN = """\
 systemctl start --no-block spotrelay-models.service || true  # run.sh fetches them, too
 """
+"""Where the fetcher came with the service's files."""
 
 _UNIT = """\
 [Unit]
@@ -41,9 +38,16 @@ ConditionPathExists={home}/{script}
 [Service]
 EnvironmentFile={home}/service.env
 ExecStart=/usr/bin/env python3 -I {home}/{script} --keep
-
+{more}
 [Install]
 WantedBy=multi-user.target
+"""
+
+
+_RESTART = """\
+# What was fetched by run.sh is to be served, too.
+Restart=on-failure
+RestartSec=5
 """
 
 
@@ -54,15 +58,51 @@ def files(service: Service, home: str) -> dict[str, str]:
         | ({"digest": model.digest} if model.digest else {})
         for model in service.models
     ]
+    more = _RESTART if service.peers else ""
     return {
         f"{home}/{PLAN}": json.dumps(plan, ensure_ascii=False) + "\n",
-        PATH: _UNIT.format(name=service.name, home=home, script=SCRIPT),
+        PATH: _UNIT.format(name=service.name, home=home, script=_started(service), more=more),
     }
+
+
+def wait(service: Service) -> str:
+    """What run.sh begins with."""
+    return f"""\
+# Fetched since the boot: this waits for the rest.
+python3 -I "$SPOTRELAY_DIR/{_started(service)}" || exit 1
+"""
+
+
+def _started(service: Service) -> str:
+    return PEERS if service.peers else SCRIPT
+
+
+def scripts(service: Service) -> dict[str, str]:
+    """The fetcher's files, by their names."""
+    if not service.models:
+        return {}
+    return {SCRIPT: script()} | ({PEERS: peers_script()} if service.peers else {})
 
 
 def script() -> str:
     """The fetcher."""
     return stripped(Path(fetch.__file__).read_text(encoding="utf-8"))
+
+
+def peers_script() -> str:
+    """What fetches from peers, too."""
+    return beside_fetch(Path(peers.__file__).read_text(encoding="utf-8"))
+
+
+_IMPORT = "from spotrelay.file.instance import fetch"
+
+_BESIDE = "sys.path.insert(0, str(Path(__file__).parent))\nimport fetch"
+"""-I leaves the script's own directory out."""
+
+
+def beside_fetch(text: str) -> str:
+    """A program as it is on an instance: beside the fetcher, and without what only explains."""
+    return stripped(text).replace(_IMPORT, _BESIDE, 1)
 
 
 def stripped(text: str) -> str:

@@ -96,7 +96,7 @@ def user_data(deployed: str, warming: Warm | None = None) -> bytes:
         f"{HOME}/run.sh": _run(warming),
         f"{HOME}/crash.sh": _OFF,
         f"{HOME}/{packs.SCRIPT}": _BEFORE_SETUP + _set_up(warming),
-        f"{HOME}/pack.py": packs.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
+        f"{HOME}/pack.py": models.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
         f"{HOME}/{models.SCRIPT}": models.script(),
     }
     left_out = {*own, *(f"{HOME}/{name}" for name in _LEFT_OUT), models.PATH}
@@ -106,7 +106,7 @@ def user_data(deployed: str, warming: Warm | None = None) -> bytes:
     else:
         plan = f"{HOME}/{packs.PLAN}"
         own[plan] = _plan(json.loads(its[plan]["content"]), warming, is_shared=f"{HOME}/slot.sh" in its)
-        own[f"{HOME}/warm.py"] = packs.beside_fetch(Path(warm.__file__).read_text(encoding="utf-8"))
+        own[f"{HOME}/warm.py"] = models.beside_fetch(Path(warm.__file__).read_text(encoding="utf-8"))
         starts = its.get(f"{HOME}/slot.sh", its[f"{HOME}/run.sh"])
         others.append({**starts, "path": f"{HOME}/{warm.SERVE}"})
     config["write_files"] = [one for path, one in its.items() if path not in {*left_out, *own}] + [

@@ -34,10 +34,6 @@ _SCRIPT = f"""\
 exec python3 -I "$SPOTRELAY_DIR/{UNPACK}"
 """
 
-_THEIRS = "from spotrelay.file.instance import fetch"
-_BESIDE = "sys.path.insert(0, str(Path(__file__).parent))\nimport fetch"
-"""-I leaves the script's own directory out."""
-
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -89,17 +85,12 @@ def shell() -> str:
     return _SCRIPT
 
 
-def beside_fetch(text: str) -> str:
-    """A script of ours as it is on an instance: beside the fetcher, and without what only explains."""
-    return models.stripped(text).replace(_THEIRS, _BESIDE, 1)
-
-
 def script() -> str:
     """What unpacks."""
-    return beside_fetch(Path(unpack.__file__).read_text(encoding="utf-8"))
+    return models.beside_fetch(Path(unpack.__file__).read_text(encoding="utf-8"))
 
 
 def programs(service: Service) -> dict[str, str]:
     """What an instance gets of ours, by name: what fetches models, and what unpacks by means of it."""
-    fetcher = {models.SCRIPT: models.script()} if service.models or service.pack else {}
-    return fetcher | ({UNPACK: script()} if service.pack else {})
+    own = {models.SCRIPT: models.script(), UNPACK: script()} if service.pack else {}
+    return models.scripts(service) | own

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotrelay.file.compile.check import at_most
-from spotrelay.file.service import Problem, Service
+from spotrelay.file.service import Service
 from spotrelay.operator.cli.errors import AWS_SAYS, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
-from spotrelay.operator.cli.models import found
+from spotrelay.operator.cli.models import Found, found
 from spotrelay.operator.cli.options import Where
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import NO_SUCH_RESOURCE
@@ -47,13 +47,13 @@ class Account:
         found = self._shortages(service)
         return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
 
-    def models(self, services: Sequence[Service]) -> list[Problem]:
-        """What is wrong with the services' models in their buckets.
+    def models(self, services: Sequence[Service]) -> Found:
+        """What is wrong with the services' models in their buckets, and what is well to know of them.
 
         Raises:
             PortError, BotoCoreError: S3 can't be asked.
         """
-        return found(self._clients, services).problems
+        return found(self._clients, services)
 
     def barely_has(self, service: Service) -> list[str]:
         """A line for each quota that has room for all replicas of the service, and for no replacement beside.

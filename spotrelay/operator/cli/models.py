@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spotrelay.file.fields.schema import INSTANCE_STORE
+from spotrelay.file.instance.peers import LARGEST_PIECE
 from spotrelay.file.model import IMAGES_GIB, Service
 from spotrelay.file.source.errors import Problem
 from spotrelay.file.values.files import Bucket
-from spotrelay.operator.aws.models import Stored, stored
+from spotrelay.operator.aws.models import Stored, stored, unhashed
 from spotrelay.operator.cli.errors import AWS_SAYS
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.core.ports import Denied
@@ -24,6 +25,8 @@ class Found:
     stored: dict[str, Stored]
     """By source."""
     problems: list[Problem]
+    notices: list[str] = field(default_factory=list)
+    """Why replicas fetch from the bucket alone, though `spotrelay.peers` says otherwise."""
 
     @property
     def digests(self) -> dict[str, str]:
@@ -48,6 +51,8 @@ def found(clients: Clients, services: Iterable[Service]) -> Found:
                 result.problems.append(_problem(service, where, _refused(model.source, error)))
                 continue
             one = result.stored[model.source.url]
+            if service.peers and (words := _without_peers(clients, model.source, one)):
+                result.notices.append(f"{service.name}: {words}")
             region = str(clients.s3.meta.region_name)
             for words in _lacks(model.source, one, region):
                 result.problems.append(_problem(service, where, words))
@@ -64,6 +69,23 @@ def _refused(source: Bucket, error: Denied) -> str:
     if error.code == NO_BUCKET:
         return f"there is no bucket {source.name}: make it, and copy the model there"
     return f"{source.url} can't be listed: these credentials need s3:ListBucket for it. {AWS_SAYS} {error}"
+
+
+def _without_peers(clients: Clients, source: Bucket, one: Stored) -> str | None:
+    try:
+        key = unhashed(clients, source, one.listed)
+    except Denied as error:
+        return (
+            f"whether peers can bring {source.url} isn't known: these credentials need s3:GetObjectAttributes"
+            f" and s3:GetObject for it. {AWS_SAYS} {error}"
+        )
+    if key is None:
+        return None
+    return (
+        f"replicas fetch {source.url} from the bucket alone: S3 has no SHA-256 of the parts of {key}, each of"
+        f" {LARGEST_PIECE // 1024**2} MiB at most. Upload it below another prefix with"
+        " `aws s3 cp --recursive --checksum-algorithm SHA256`"
+    )
 
 
 def _lacks(source: Bucket, one: Stored, region: str) -> Iterator[str]:

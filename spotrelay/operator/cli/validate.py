@@ -104,11 +104,12 @@ def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], li
             for service in services
             for lack in asked.lacks(service)
         ]
-        lacks += asked.models(services)
+        models = asked.models(services)
+        lacks += models.problems
         barely = [line for service in services for line in asked.barely_has(service)]
         return lacks, [
             *(_Advice("warning", line) for line in asked.warnings(len(services))),
-            *(_Advice("notice", line) for line in barely),
+            *(_Advice("notice", line) for line in (*barely, *models.notices)),
         ]
 
 

@@ -22,6 +22,7 @@ from spotrelay.plane.core.names import (
     TAG_LAUNCH,
     TAG_LAUNCH_TEMPLATE,
     TAG_LAUNCH_TEMPLATE_VERSION,
+    TAG_PEERS,
     TAG_SERVICE,
 )
 from spotrelay.plane.core.pools import OPTIONS, CapacityPool, Offering, PurchaseOption
@@ -281,6 +282,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
     known = {"Key": TAG_HIGHEST_ID, "Value": str(request.highest_id)}
     labels = [{"Key": name, "Value": value} for name, value in spec.labels.items()]
     named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}, *labels]
+    if request.peers is not None:
+        named.append({"Key": TAG_PEERS, "Value": request.peers})
     fleet: dict[str, Any] = {
         "Type": "instant",
         # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.

@@ -168,9 +168,10 @@ class Signals:
     def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
         """The replicas, those that are to take over from them while they still serve, and what was to move.
 
-        All of the service's where it has standbys: one is resumed only for what nothing else comes for. And
-        where instances are, or may be, shared and the version isn't the deployed one: how many replicas its
-        instances host, its document says, which comes with all rows.
+        All of the service's where it has standbys: one is resumed only for what nothing else comes for. Where
+        what is launched may fetch its models from the others. And where instances are, or may be, shared and
+        the version isn't the deployed one: how many replicas its instances host, its document says, which
+        comes with all rows.
         """
         store, now = self._ports.store, self._ports.clock.now()
         rows = store.read(service, replica_ids)
@@ -179,7 +180,8 @@ class Signals:
             rows = store.read(service, replica_ids)
         others = [r for r in rows.replicas.values() if spec and r.version != spec.version]
         is_shared = bool(spec and others and spec.slots) or any(r.slots > 1 for r in others)
-        if spec and (spec.may_have_standbys or is_shared or rows.rollback is not None):
+        needs_all = spec and (spec.may_have_standbys or spec.peers or is_shared or rows.rollback is not None)
+        if needs_all:
             return store.load(service)
         related = {id_ for r in rows.replicas.values() for id_ in r.related}
         return rows if related <= replica_ids else store.read(service, replica_ids | related)

@@ -26,6 +26,9 @@ TAG_HIGHEST_ID = "spotrelay:highest-id"
 """Tag with the highest replica ID given when the instance was launched: what a table that was lost, or
 restored from a backup, can't say any more."""
 
+TAG_PEERS = "spotrelay:peers"
+"""Tag of an instance that may fetch its models from others, which it names: see `placement.peers`."""
+
 TAG_ADOPTED = "spotrelay:adopted"
 """Tag of what an operator handed over that SpotRelay didn't launch: it may be terminated like the rest."""
 

@@ -284,6 +284,8 @@ class LaunchRequest:
     own cap, the on-demand price."""
     highest_id: int = 0
     """The instances are tagged with it, see `Instance.highest_id`."""
+    peers: str | None = None
+    """What the instances' tag says of others that have their models; None: they have no such tag."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Replica:
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
     lost_at: datetime | None = None
     """When it was found lost: EC2 had warned, or its instance had ended or vanished without our doing."""
+    address: str | None = None
+    """Where peers reach its instance, since it was ready; None: nobody is to fetch models from it."""
     port: int | None = None
     """What its service listens on; None: it was launched before versions could differ in that."""
     slots: int = 1

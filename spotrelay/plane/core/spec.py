@@ -147,6 +147,8 @@ class ServiceSettings:
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The user's own tags for instances."""
+    peers: bool = False
+    """Whether a replica that starts may fetch its models from those that are ready: see `placement.peers`."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """How many replicas an instance hosts, by its type, where it is more than one: see `core.slots`."""
     disk_usd_per_hour: float = 0.0

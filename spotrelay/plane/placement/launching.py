@@ -47,6 +47,7 @@ class _Order:
     option: PurchaseOption
     taken_back: tuple[Offering, ...] = ()
     """What EC2 takes back of the service: until its end it counts in quotas."""
+    peers: str | None = None
 
 
 def launch(
@@ -165,7 +166,13 @@ def _order(
         min_score=waiting[0].min_score,
     )
     taken_back = tuple(r.offering for r in replicas if r.is_warned and r.offering)
-    return _Order(spec, plan, memory, option, taken_back)
+    return _Order(spec, plan, memory, option, taken_back, _peers(spec, replicas) if spec.peers else None)
+
+
+def _peers(spec: ServiceSpec, replicas: Iterable[Replica]) -> str:
+    from spotrelay.plane.placement import peers  # no launch without waits for this
+
+    return peers.named(spec, replicas)
 
 
 def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
@@ -209,6 +216,7 @@ def _ask(
         len(waiting),
         max_prices=order.plan.max_prices,
         highest_id=intent.highest_id,
+        peers=order.peers,
     )
     answer: LaunchResult | Throttled | Unavailable | Denied
     try:

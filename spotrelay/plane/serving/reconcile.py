@@ -294,7 +294,8 @@ def _for_rising(
     is_running = instance.state is InstanceState.RUNNING
     spec = rollout.of_version(spec, seen.rows, replica.version)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
-        yield steps.mark_ready(replica, now, starts.not_yet_noted(replica, seen.rows.starts))
+        told = starts.not_yet_noted(replica, seen.rows.starts)
+        yield steps.mark_ready(replica, now, told, instance.address if spec.peers else None)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
         yield steps.start(replica, now)
     elif is_running and health in _OUT and spec.readiness_probe is None and not replica.stands_by:

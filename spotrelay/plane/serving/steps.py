@@ -264,8 +264,16 @@ def register(row: Replica) -> Step:
     return Step("Register", row, puts_in=row.instance_id)
 
 
-def mark_ready(row: Replica, now: datetime, phases: Mapping[Phase, datetime] = NO_PHASES) -> Step:
-    """The load balancer found it healthy. `phases`: what its instance told of its start meanwhile."""
+def mark_ready(
+    row: Replica,
+    now: datetime,
+    phases: Mapping[Phase, datetime] = NO_PHASES,
+    address: str | None = None,
+) -> Step:
+    """The load balancer found it healthy.
+
+    `phases`: what its instance told of its start meanwhile. Peers reach it at its `address`, if they may.
+    """
     resume_s, began = row.resume_s, row.entered.get(ReplicaState.PROVISIONING)
     if row.is_standby and began and ReplicaState.READY not in row.entered:
         resume_s = (now - began).total_seconds()
@@ -277,6 +285,7 @@ def mark_ready(row: Replica, now: datetime, phases: Mapping[Phase, datetime] = N
         trouble=None,
         is_crashing=False,
         phases=reached,
+        address=address,
     )
     return Step("MarkReady", row, after, says=_told(phases))
 

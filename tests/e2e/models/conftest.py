@@ -27,6 +27,7 @@ resources:
   use_spot: true
   ports: 8081
 spotrelay:
+  peers: true
   models:
     - {{source: s3://{bucket}/llama/8b/, path: {path}}}
 run: cd {path} && exec python3 -m http.server --bind $HOST $PORT
@@ -53,11 +54,17 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def operator(tmp_path_factory: pytest.TempPathFactory, go: Path) -> Iterator[Operator]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where instances have the model: all on this machine's disk."""
+    return tmp_path_factory.mktemp("model-files") / "llama"
+
+
+@pytest.fixture(scope="package")
+def operator(place: Path, tmp_path_factory: pytest.TempPathFactory, go: Path) -> Iterator[Operator]:
     """The unmodified app with both, and with the demo's service."""
-    directory = tmp_path_factory.mktemp("model-files")
+    directory = tmp_path_factory.mktemp("service-files")
     texts = {
-        "model": SERVICE.format(bucket=BUCKET, path=directory / "llama"),
+        "model": SERVICE.format(bucket=BUCKET, path=place),
         "held": HELD.format(go=go),
     }
     for name, text in texts.items():

@@ -231,6 +231,24 @@ def test_a_slow_bucket_does_not_decide(
     goes_on.set()
 
 
+def test_a_source_does_not_bring_a_piece_twice() -> None:
+    """In the end another one brings it as well; over two of its own connections both would be slower."""
+    piece = peers.Piece(fetch.Object("w", 8, '"x"'), 0, 8, b"")
+    one, other = peers.Source("10.0.0.4", "digest"), peers.Source("10.0.0.9", "digest")
+    one.takes_s = other.takes_s = 0.0
+    board, taken = peers._Board([piece], [one, other]), list[peers.Piece | None]()
+    assert board.take(one) == piece
+    again = threading.Thread(target=lambda: taken.append(board.take(one)), daemon=True)
+    again.start()
+    again.join(0.1)
+    assert not taken
+    assert board.take(other) == piece
+    assert board.claim(piece)
+    board.written(piece, other)
+    again.join()
+    assert taken == [None]
+
+
 def test_a_source_that_brings_nothing_for_a_while_is_given_up() -> None:
     """Counted from when it last brought something; one that lies, at once."""
     source, gone = peers.Source("10.0.0.4", "digest"), OSError("gone")

@@ -251,8 +251,8 @@ class _Board:
     def take(self, source: Source) -> Piece | None:
         """What it is to bring next; None: nothing any more.
 
-        When no piece waits, it brings one with which another connection has been busy for twice as long as
-        this source takes: a slow one doesn't decide when all is there.
+        When no piece waits, it brings one with which another source has been busy for twice as long as this
+        one takes: a slow one doesn't decide when all is there.
         """
         with self._changed:
             while source in self._asked and not self._is_over:
@@ -262,7 +262,7 @@ class _Board:
                     return piece
                 until = None
                 for piece, (by, since) in self._coming.items():  # what has been coming for longest first
-                    if len(by) == 1:
+                    if len(by) == 1 and by[0] is not source:
                         until = since + 2 * source.takes_s - time.monotonic()
                         if until <= 0:
                             by.append(source)

@@ -114,6 +114,7 @@ def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> Itera
         monkeypatch.setenv(name, "/dev/null")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # they take a second
     file = tmp_path / "demo.yaml"
     file.write_text(text)
     with mock_aws():
@@ -138,7 +139,7 @@ def store(service: Service) -> Store:
 def deploy(account: Account, text: str) -> None:
     """A control plane, and the service with instances that have this user data."""
     ec2: Any = account.clients.ec2
-    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    image = ec2.register_image(Name="deep-learning")["ImageId"]
     template = ec2.create_launch_template(
         LaunchTemplateName="demo",
         LaunchTemplateData={"ImageId": image, "UserData": base64.b64encode(text.encode()).decode()},
@@ -257,7 +258,7 @@ def test_a_service_that_was_deployed_without(account: Account, monkeypatch: pyte
 def already_packs(account: Account) -> str:
     """The ID of an instance that makes a pack of the service."""
     ec2: Any = account.clients.ec2
-    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    image = ec2.register_image(Name="deep-learning")["ImageId"]
     tags = [{"ResourceType": "instance", "Tags": [{"Key": TAG_PACK, "Value": "demo"}]}]
     answer = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
     return str(answer["Instances"][0]["InstanceId"])

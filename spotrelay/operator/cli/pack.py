@@ -46,6 +46,7 @@ def pack(
         str | None,
         typer.Option(
             help="Only make the engine cache of this accelerator, on the set-up that is packed.",
+            metavar="NAME",
             show_default=False,
         ),
     ] = None,

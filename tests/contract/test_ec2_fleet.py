@@ -142,21 +142,16 @@ def test_priorities_go_where_they_count(
     priorities: list[int | None],
 ) -> None:
     """An order of types becomes priorities, with the one strategy that heeds them; else none are sent."""
-    sent: list[dict[str, Any]] = []
-    clients.ec2_launching.meta.events.register_first(
-        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    sent = _sent(
+        clients, fleet, replace(REQUEST, spec=replace(SPEC, ordered=ordered), purchase_option=option)
     )
-    with Stubber(clients.ec2_launching) as stubber:
-        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
-        fleet.launch(replace(REQUEST, spec=replace(SPEC, ordered=ordered), purchase_option=option))
-    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
-    assert sent[0][options]["AllocationStrategy"] == strategy
-    overrides = sent[0]["LaunchTemplateConfigs"][0]["Overrides"]
+    assert sent[options]["AllocationStrategy"] == strategy
+    overrides = sent["LaunchTemplateConfigs"][0]["Overrides"]
     assert [o.get("Priority") for o in overrides] == priorities
-    assert {"SpotOptions", "OnDemandOptions"} & sent[0].keys() == {options}
+    assert {"SpotOptions", "OnDemandOptions"} & sent.keys() == {options}
     reserved_first = {"UsageStrategy": "use-capacity-reservations-first"}
     is_spot = option is PurchaseOption.SPOT
-    assert sent[0][options].get("CapacityReservationOptions") == (None if is_spot else reserved_first)
+    assert sent[options].get("CapacityReservationOptions") == (None if is_spot else reserved_first)
 
 
 @pytest.mark.parametrize(
@@ -171,15 +166,8 @@ def test_only_on_demand_targets_reservations(
 ) -> None:
     """Where there is a launch template for on-demand, Spot is launched from the other one."""
     spec = replace(SPEC, on_demand_template=LaunchTemplate("lt-2", "5"))
-    sent: list[dict[str, Any]] = []
-    clients.ec2_launching.meta.events.register_first(
-        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
-    )
-    with Stubber(clients.ec2_launching) as stubber:
-        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
-        fleet.launch(replace(REQUEST, spec=spec, purchase_option=option))
-    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
-    (config,) = sent[0]["LaunchTemplateConfigs"]
+    sent = _sent(clients, fleet, replace(REQUEST, spec=spec, purchase_option=option))
+    (config,) = sent["LaunchTemplateConfigs"]
     assert config["LaunchTemplateSpecification"] == template
 
 
@@ -218,18 +206,11 @@ def test_a_price_cap_is_a_plain_decimal(clients: Clients, fleet: Ec2Fleet, price
 
 def test_labels_are_the_instances_tags(clients: Clients, fleet: Ec2Fleet) -> None:
     """Beside SpotRelay's own, and not on the fleet, which is gone at once."""
-    sent: list[dict[str, Any]] = []
-    clients.ec2_launching.meta.events.register_first(
-        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
-    )
-    with Stubber(clients.ec2_launching) as stubber:
-        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
-        fleet.launch(replace(REQUEST, spec=replace(SPEC, labels={"team": "search"})))
-    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    sent = _sent(clients, fleet, replace(REQUEST, spec=replace(SPEC, labels={"team": "search"})))
     label = {"Key": "team", "Value": "search"}
-    with_label = {one["ResourceType"]: label in one["Tags"] for one in sent[0]["TagSpecifications"]}
+    with_label = {one["ResourceType"]: label in one["Tags"] for one in sent["TagSpecifications"]}
     assert with_label == {"instance": True, "fleet": False}
-    assert {"spotrelay:service", "team"} <= {tag["Key"] for tag in sent[0]["TagSpecifications"][0]["Tags"]}
+    assert {"spotrelay:service", "team"} <= {tag["Key"] for tag in sent["TagSpecifications"][0]["Tags"]}
 
 
 @pytest.mark.parametrize("peers", [None, "none", "a:10.0.0.4 b:10.0.16.7"])
@@ -237,30 +218,27 @@ def test_peers_are_named_in_a_tag_of_the_instances(
     clients: Clients, fleet: Ec2Fleet, peers: str | None
 ) -> None:
     """Where a service has them, and then always: that there are none is said, too."""
-    sent: list[dict[str, Any]] = []
-    clients.ec2_launching.meta.events.register_first(
-        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
-    )
-    with Stubber(clients.ec2_launching) as stubber:
-        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
-        fleet.launch(replace(REQUEST, peers=peers))
-    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
-    tags = {one["ResourceType"]: one["Tags"] for one in sent[0]["TagSpecifications"]}
+    sent = _sent(clients, fleet, replace(REQUEST, peers=peers))
+    tags = {one["ResourceType"]: one["Tags"] for one in sent["TagSpecifications"]}
     found = {type_: [t["Value"] for t in tags[type_] if t["Key"] == "spotrelay:peers"] for type_ in tags}
     assert found == {"instance": [] if peers is None else [peers], "fleet": []}
 
 
-def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:
-    """What the request asks of each pool."""
+def _sent(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> dict[str, Any]:
+    """What a launch asks of CreateFleet."""
     sent: list[dict[str, Any]] = []
-    clients.ec2_launching.meta.events.register_first(
-        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
-    )
+    events, event = clients.ec2_launching.meta.events, "provide-client-params.ec2.CreateFleet"
+    events.register_first(event, lambda params, **_: sent.append(params), unique_id="seen")
     with Stubber(clients.ec2_launching) as stubber:
         stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
         fleet.launch(request)
-    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
-    overrides: list[dict[str, Any]] = sent[0]["LaunchTemplateConfigs"][0]["Overrides"]
+    events.unregister(event, unique_id="seen")
+    return sent[0]
+
+
+def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:
+    """What the request asks of each pool."""
+    overrides: list[dict[str, Any]] = _sent(clients, fleet, request)["LaunchTemplateConfigs"][0]["Overrides"]
     return overrides
 
 

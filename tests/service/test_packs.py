@@ -542,5 +542,5 @@ def test_the_largest_example_has_room_for_a_pack(monkeypatch: pytest.MonkeyPatch
     assert llama3.pack
     assert llama3.readiness_probe
     assert userdata.size(llama3) <= userdata.MAX_BYTES
-    how = packing.Warm(llama3.readiness_probe, 1200, engine.families(llama3))
+    how = packing.Warm(llama3.readiness_probe, 1200, engine.families(llama3.instance_types))
     assert len(packing.user_data(user_data(llama3, "us-east-1"), how)) <= userdata.MAX_BYTES

@@ -6,8 +6,11 @@ keyed by `run`: engines know by themselves what of it fits, and compile the rest
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spotrelay.file.instance.unpack import ENGINE
 from spotrelay.file.model import Service
+from spotrelay.plane.core.instance_types import InstanceType
 
 VARIABLES = {
     "VLLM_CACHE_ROOT": "/vllm",
@@ -33,18 +36,14 @@ def is_kept(service: Service) -> bool:
     return service.pack is not None and service.pack.warm
 
 
-def families(service: Service) -> dict[str, str]:
-    """The families of the types that a service may use, such as g6, each with its accelerator.
+def families(types: Iterable[InstanceType]) -> dict[str, str]:
+    """The families of instance types, such as g6, each with its accelerator.
 
     A family has one kind. Shares of an accelerator are left out: they are no such device to an engine.
     """
-    return {
-        type_.name.partition(".")[0]: type_.accelerator
-        for type_ in service.instance_types
-        if type_.accelerator_count
-    }
+    return {type_.family: type_.accelerator for type_ in types if type_.accelerator_count}
 
 
 def kinds(service: Service) -> tuple[str, ...]:
     """The accelerators for which there can be caches, each once, in the order of its types."""
-    return tuple(dict.fromkeys(families(service).values())) if is_kept(service) else ()
+    return tuple(dict.fromkeys(families(service.instance_types).values())) if is_kept(service) else ()

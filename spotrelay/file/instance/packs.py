@@ -76,7 +76,7 @@ def plan(service: Service, store: Store) -> str:
 def _caches(service: Service) -> dict[str, str]:
     """Families of instance types, each with accelerator and manifest of its engine cache."""
     known = service.pack.caches if service.pack else {}
-    its = engine.families(service).items()
+    its = engine.families(service.instance_types).items()
     return {family: f"{kind}/{known[kind]}" for family, kind in its if kind in known}
 
 

@@ -220,6 +220,7 @@ def _warming(spec: ServiceSpec, service: Service, before: Made, kind: str | None
         CommandError: it can't be.
     """
     from spotrelay.file.catalog import find_type
+    from spotrelay.file.instance.engine import families
     from spotrelay.file.instance.packing import Warm
 
     if kind and not before.packs:
@@ -235,9 +236,8 @@ def _warming(spec: ServiceSpec, service: Service, before: Made, kind: str | None
             EXIT_FAILED,
         )
     types = filter(None, map(find_type, {pool.instance_type for pool in spec.pools}))
-    kinds = {one.name.partition(".")[0]: one.accelerator for one in types if one.accelerator_count}
     manifest = before.packs[0].manifest if kind else None
-    return Warm(spec.readiness_probe, spec.initial_delay_s, kinds, manifest)
+    return Warm(spec.readiness_probe, spec.initial_delay_s, families(types), manifest)
 
 
 def _pools(

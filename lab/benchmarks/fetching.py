@@ -18,19 +18,16 @@ from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 from lab.benchmarks.bucket import NAME
 from lab.benchmarks.figures import Figure, Row, Tell, ratio
+from lab.benchmarks.machine import scratch
 from spotrelay.file.instance import fetch, pack, unpack
 
 PACKAGES = ("botocore", "numpy", "xllamacpp")
 """Of this environment: 3,000 files of 60 MB, and a library of 100 MB."""
 
 MODEL_BYTES = 256 * 1024 * 1024
-
-MEMORY, NEEDED_BYTES = Path("/dev/shm"), 2 << 30  # noqa: S108 - what is made in it has a directory of its own
-"""Where files are in memory, if there is room for all that is measured here."""
 
 TIMES = 5
 """Pairs of runs, whose median counts."""
@@ -46,9 +43,7 @@ Python's lock; the other reads on. Less would not fill the 5 Gbit/s of the slowe
 
 def measure(tell: Tell) -> Sequence[Figure]:
     """Both, turn by turn with the plain way."""
-    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > NEEDED_BYTES
-    with TemporaryDirectory(dir=MEMORY if has_room else None) as directory, redirect_stderr(StringIO()):
-        home = Path(directory)
+    with scratch() as home, redirect_stderr(StringIO()):
         (home / "bucket").mkdir()
         with _serving(home / "bucket") as port:
             return [*_unpacked(home, tell), *_fetched(home, port, tell)]

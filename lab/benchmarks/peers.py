@@ -23,7 +23,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.figures import Figure, Row, Skipped, Tell
+from lab.benchmarks.machine import scratch
 from lab.local.network import NetworkError, OwnNetworks, Shape
 from spotrelay.file.instance import fetch, peers
 
@@ -398,13 +398,6 @@ def _unshaped(directory: Path) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """A directory in memory."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="spotrelay-peers-") as name:
-        yield Path(name)
-
-
 PART = 8
 """The bucket alone brings so much less of the model in the row: it is as fast from the first piece on."""
 
@@ -415,7 +408,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         OwnNetworks().close()
     except NetworkError as error:
         raise Skipped(f"its servers need networks of their own: {error}") from error
-    with _scratch() as directory:
+    with scratch() as directory:
         tell(0, 4, "loopback")
         fastest = _unshaped(directory)
         tell(1, 4, "the bucket alone")
@@ -478,7 +471,7 @@ ROW = Row("peers", "A model from two peers, beside the bucket and the link", 40,
 
 
 def _measure_all() -> None:
-    with _scratch() as directory:
+    with scratch() as directory:
         best = _unshaped(directory)
         rate = LOOPBACK_BYTES / best["s"] / 1e9
         cpu_s = best["cpu_s"] / (LOOPBACK_BYTES / 1e9)

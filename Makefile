@@ -26,10 +26,10 @@ demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 # child of this one.
 PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/pytest -n 5 --dist loadgroup --no-loadscope-reorder
 
-test: setup ## every check, and every test but the slow ones
+test: ## every check, and every test but the slow ones
 	@exec $(MAKE) --no-print-directory -j2 lint tests-fast
 
-test-all: setup ## the same, and the slow tests, which wait for minutes
+test-all: ## the same, and the slow tests, which wait for minutes
 	@exec $(MAKE) --no-print-directory -j2 lint tests-all
 
 tests-fast: setup

@@ -23,8 +23,8 @@ demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 
 # Five workers on two cores: end-to-end tests wait for most of their time. With six, local clouds start so many at once that
 # deployments time out. Types are checked beside them, which takes two minutes of one core. A make that a test runs is no
-# child of this one.
-PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/pytest -n 5 --dist loadgroup --no-loadscope-reorder
+# child of this one. Tests start hundreds of processes: where Python may not keep what it compiles, each compiles all anew.
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 5 --dist loadgroup --no-loadscope-reorder
 
 test: ## every check, and every test but the slow ones
 	@exec $(MAKE) --no-print-directory -j2 lint tests-fast

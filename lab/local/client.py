@@ -141,6 +141,10 @@ class LocalCloud:
         """Have an image be gone, as when its owner deregisters it: what runs runs on, no launch finds it."""
         self._call("lose_image", image_id=image_id)
 
+    def fail_image(self, image_id: str, why: str) -> None:
+        """Have an image fail that is being made, with what EC2 says of it."""
+        self._call("fail_image", image_id=image_id, why=why)
+
     def find_image(self, image_id: str) -> None:
         """Have a lost image be there again."""
         self._call("find_image", image_id=image_id)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from lab.local.catalog import gpu_count
+from lab.local.disks import LocalImage, LocalSnapshot
 from lab.local.environment import EC2_WARNING_S
 from lab.local.instances import (
     BY_EC2,
@@ -63,8 +64,13 @@ class MachineRoom(Protocol):
     def new_address(self) -> str:
         """An address for a new instance."""
 
-    def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
-        """Boot it."""
+    def start(
+        self, instance_id: str, address: str, user_data: str, gpus: int = 0, image_id: str = ""
+    ) -> None:
+        """Boot it, at first with the disk that was kept for the image, if one was."""
+
+    def keep_disk(self, instance_id: str, image_id: str) -> int:
+        """Keep a copy of its disk; its bytes."""
 
     def shape(self, instance_id: str, shape: Shape) -> bool:
         """Make its network so slow; False: it isn't on its network yet."""
@@ -164,6 +170,9 @@ class EmulatedCloud:
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
         self.lost_images: set[str] = set()
+        self.images: dict[str, LocalImage] = {}
+        """Those that were made of an instance here."""
+        self.snapshots: dict[str, LocalSnapshot] = {}
         self.disrupted: set[str] = set()
         """Zones whose service is disrupted."""
         self.unseen_s, self.without_address_s = UNSEEN_S, WITHOUT_ADDRESS_S
@@ -421,6 +430,25 @@ class EmulatedCloud:
             instance.shape = before
             raise NotPossibleError(str(error)) from error
 
+    def later(self, delay_s: float, do: Callable[[], None]) -> None:
+        """Have something happen in so many seconds."""
+        self._after(delay_s, do)
+
+    def fail_image(self, image_id: str, why: str) -> None:
+        """An image that is being made fails.
+
+        Raises:
+            NotPossibleError: it isn't being made.
+        """
+        image = self.images.get(image_id)
+        if image is None or image.state != "pending":
+            raise NotPossibleError(f"{image_id} isn't being made")
+        image.state, image.why = "failed", why
+
+    def keep_disk(self, instance: LocalInstance, image_id: str) -> int:
+        """Keep a copy of its disk for an image; its bytes."""
+        return self._machines.keep_disk(instance.id, image_id)
+
     def console_output(self, instance_id: str, *, latest: bool) -> bytes:
         """What the instance's console shows, now or when it came to run."""
         return self._machines.on_console(instance_id, latest=latest)
@@ -495,7 +523,8 @@ class EmulatedCloud:
             return
         instance.state = LocalInstanceState.RUNNING
         gpus = gpu_count(instance.offering.pool.instance_type)
-        self._machines.start(instance.id, instance.address, instance.spec.user_data, gpus)
+        spec = instance.spec
+        self._machines.start(instance.id, instance.address, spec.user_data, gpus, spec.image_id)
         self._emit_state(instance)
         if instance.shape != Shape():
             self._shape(instance)

@@ -53,6 +53,16 @@ class Context:
             code = "UnauthorizedOperation" if action.startswith("ec2:") else "AccessDenied"
             raise AwsError(code, refusal, status=403)
 
+    def end_dry_run(self) -> None:
+        """Go on unless the request only asks whether it may be made.
+
+        Raises:
+            AwsError: it does, and it may.
+        """
+        if self.params.get("DryRun"):
+            words = "Request would have succeeded, but DryRun flag is set."
+            raise AwsError("DryRunOperation", words, status=412)
+
     def refusal(
         self, action: str, resource: str = "*", conditions: Mapping[str, Any] | None = None
     ) -> str | None:

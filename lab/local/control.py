@@ -61,6 +61,7 @@ class Control:
             "disrupt": lambda arguments: self._cloud.disrupt(arguments["zone"]),
             "mend": lambda arguments: self._cloud.mend(arguments["zone"]),
             "lose_image": lambda arguments: self._cloud.lost_images.add(arguments["image_id"]),
+            "fail_image": lambda arguments: self._cloud.fail_image(arguments["image_id"], arguments["why"]),
             "find_image": lambda arguments: self._cloud.lost_images.discard(arguments["image_id"]),
             "publish_image": lambda arguments: self._cloud.publish_image(
                 arguments["parameter"], arguments["image_id"]

@@ -76,7 +76,7 @@ def terminate_instances(context: Context) -> Result:
 
     One that is protected keeps those of its own zone alive; the rest is terminated in spite of the error.
     """
-    instances = _by_ids(context, context.params["InstanceIds"])
+    instances = by_ids(context, context.params["InstanceIds"])
     for instance in instances:
         context.require("ec2:TerminateInstances", instance.arn, instance_conditions(instance))
     protected = [i for i in instances if i.is_protected and not i.state.is_over]
@@ -96,7 +96,7 @@ def terminate_instances(context: Context) -> Result:
 
 def start_instances(context: Context) -> Result:
     """All or nothing: one that can't start, or has no room, and none does."""
-    instances = _by_ids(context, context.params["InstanceIds"])
+    instances = by_ids(context, context.params["InstanceIds"])
     for instance in instances:
         context.require("ec2:StartInstances", instance.arn, instance_conditions(instance))
     _check_states(instances, lambda state: state.can_start, "started")
@@ -118,9 +118,10 @@ def start_instances(context: Context) -> Result:
 
 def stop_instances(context: Context) -> Result:
     """All or nothing: one that can't stop, and none does."""
-    instances = _by_ids(context, context.params["InstanceIds"])
+    instances = by_ids(context, context.params["InstanceIds"])
     for instance in instances:
         context.require("ec2:StopInstances", instance.arn, instance_conditions(instance))
+    context.end_dry_run()
     spot = [i for i in instances if i.is_spot]
     if spot:
         raise AwsError(
@@ -139,7 +140,7 @@ def stop_instances(context: Context) -> Result:
 def modify_instance_attribute(context: Context) -> Result:
     """Termination protection; the local cloud has no other attributes."""
     params = context.params
-    (instance,) = _by_ids(context, [params["InstanceId"]])
+    (instance,) = by_ids(context, [params["InstanceId"]])
     context.require("ec2:ModifyInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
     if params.get("Attribute") == _PROTECTION:
         wanted = params.get("Value") == "true"
@@ -157,7 +158,7 @@ def modify_instance_attribute(context: Context) -> Result:
 
 def describe_instance_attribute(context: Context) -> Result:
     """Whether the instance is protected from termination; no other attribute is known."""
-    (instance,) = _by_ids(context, [context.params["InstanceId"]])
+    (instance,) = by_ids(context, [context.params["InstanceId"]])
     context.require("ec2:DescribeInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
     if context.params["Attribute"] != _PROTECTION:
         raise AwsError("UnsupportedOperation", f"Of attributes the local cloud knows {_PROTECTION} only")
@@ -168,7 +169,7 @@ def create_tags(context: Context) -> Result:
     """Tags on instances."""
     tags = {tag["Key"]: tag.get("Value", "") for tag in context.params["Tags"]}
     check_tag_keys(tags)
-    instances = _by_ids(context, context.params["Resources"])
+    instances = by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = {**resource_tag_conditions(instance.tags), **request_tag_conditions(tags)}
         context.require("ec2:CreateTags", instance.arn, conditions)
@@ -184,7 +185,7 @@ def delete_tags(context: Context) -> Result:
     """Tags off instances: those named, those with the value named, or all but EC2's own."""
     doomed = context.params.get("Tags")
     check_tag_keys(tag["Key"] for tag in doomed or [])
-    instances = _by_ids(context, context.params["Resources"])
+    instances = by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = resource_tag_conditions(instance.tags)
         if doomed:
@@ -225,7 +226,7 @@ def get_console_output(context: Context) -> Result:
 
     Older types than Nitro's know only what was there when the instance came to run.
     """
-    (instance,) = _by_ids(context, [context.params["InstanceId"]])
+    (instance,) = by_ids(context, [context.params["InstanceId"]])
     context.require("ec2:GetConsoleOutput", instance.arn, instance_conditions(instance))
     latest = bool(context.params.get("Latest"))
     if latest and instance_types().get(instance.instance_type, {}).get("Hypervisor") == "xen":
@@ -318,7 +319,7 @@ def _select(context: Context) -> list[LocalInstance]:
             "InvalidParameterCombination",
             "The parameter instancesSet cannot be used with the parameter maxResults",
         )
-    instances = _by_ids(context, ids) if ids else context.cloud.shown()
+    instances = by_ids(context, ids) if ids else context.cloud.shown()
     filters = context.params.get("Filters", [])
     return [i for i in instances if matches(filters, _attributes(i), i.tags)]
 
@@ -374,7 +375,7 @@ def _status(instance: LocalInstance) -> Result:
     }
 
 
-def _by_ids(context: Context, ids: Iterable[str]) -> list[LocalInstance]:
+def by_ids(context: Context, ids: Iterable[str]) -> list[LocalInstance]:
     """The instances of these IDs.
 
     Raises:

@@ -150,6 +150,9 @@ def make_spec(
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
     if data["ImageId"] in context.cloud.lost_images:
         raise AwsError("InvalidAMIID.NotFound", f"The image id '[{data['ImageId']}]' does not exist")
+    image = context.cloud.images.get(data["ImageId"])
+    if image is not None and image.state != "available":
+        raise AwsError("InvalidAMIID.Unavailable", f"The image ID '{image.id}' is not available")
     _check_root_volume(str(data["ImageId"]), data.get("BlockDeviceMappings") or [])
     tags = {**tags_for(data.get("TagSpecifications") or [], "instance"), **tags}
     shows_tags = (data.get("MetadataOptions") or {}).get("InstanceMetadataTags") == "enabled"

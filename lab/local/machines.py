@@ -37,6 +37,9 @@ _CONSOLE = "/dev/console"
 _PHASES = "/run/spotrelay-phases"
 """What a start has told: /run is empty after each boot."""
 
+_ROOT = 'bake.py" /'
+"""How what makes a disk fit for an image is told which one: here never this machine's own."""
+
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 # All instances of a launch template's version have the same, and reading it takes 10 ms, in which nobody
@@ -81,6 +84,7 @@ class Machines:
         self._endpoint = endpoint
         self._network = network or SharedNetwork()
         self._scratch = root / "instances"
+        self._images = root / "images"
         self._warning_s = warning_s
         self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
@@ -93,10 +97,13 @@ class Machines:
         """An address for a new instance."""
         return self._network.new_address()
 
-    def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
+    def start(
+        self, instance_id: str, address: str, user_data: str, gpus: int = 0, image_id: str = ""
+    ) -> None:
         """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
 
-        One that was halted boots with the disk that it had, and runs no setup that has succeeded before.
+        One that was halted boots with the disk that it had, and runs no setup that has succeeded before. A
+        new one has that of its image, if it was kept.
 
         User data that isn't SpotRelay's makes an instance that just exists; so does unreadable user data, as
         on EC2, where cloud-init complains into a log. The complaint is in the instance's log.
@@ -113,6 +120,9 @@ class Machines:
             _log.warning("instance %s runs nothing: %s", instance_id, error)
             self._write_log(instance_id, str(error))
             files = None
+        kept = self._images / image_id
+        if image_id and kept.is_dir() and not directory.exists():
+            shutil.copytree(kept, directory, symlinks=True)
         # As EC2's console has it: something, from the first second on.
         self._write_log(instance_id, f"{_KERNEL} {instance_id} boots")
         if files is not None and files.reach_console:
@@ -120,6 +130,14 @@ class Machines:
         process = None if files is None else self._boot(instance_id, address, directory, files, gpus)
         self._halted.discard(instance_id)
         self._machines[instance_id] = _Machine(directory, process, address)
+
+    def keep_disk(self, instance_id: str, image_id: str) -> int:
+        """Keeps a copy of an instance's disk for new instances; its bytes."""
+        kept = self._images / image_id
+        kept.mkdir(parents=True)
+        if (machine := self._machines.get(instance_id)) is not None and machine.directory.is_dir():
+            shutil.copytree(machine.directory, kept, symlinks=True, dirs_exist_ok=True)
+        return sum(path.lstat().st_size for path in kept.rglob("*"))
 
     def halt(self, instance_id: str) -> None:
         """Kills what the instance runs and keeps its disk, so that it can be started again.
@@ -200,12 +218,16 @@ class Machines:
     ) -> subprocess.Popen[bytes]:
         work = directory / "work"
         work.mkdir(parents=True, exist_ok=True)
+        if "bake.py" in files.others and _ROOT not in files.run:
+            # It would erase what this machine has of its own: its SSH keys, its logs.
+            raise ValueError(f"instance {instance_id}: its run.sh doesn't say {_ROOT}")
         phases = directory / "phases"
         for name, content in {**files.others, "run.sh": files.run}.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             # Its console isn't this machine's.
             own = content.replace(_CONSOLE, shlex.quote(str(self.log_path(instance_id).absolute())))
             own = own.replace(_PHASES, shlex.quote(str(phases.absolute())))
+            own = own.replace(_ROOT, f'bake.py" {shlex.quote(str(directory / "root"))}')
             (directory / name).write_text(own, encoding="utf-8")
             if _PHASES in content:
                 # /proc/uptime is this machine's: the kernel's part is played here.

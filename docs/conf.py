@@ -34,6 +34,7 @@ NAVIGATION = {
         "scaling",
         "cold-start",
         "packs",
+        "bake",
         "peers",
         "standbys",
         "loaders",

@@ -382,6 +382,36 @@ class PackDocument(Document):
     """What the instance has cost; null: nobody knows."""
 
 
+class BakedDocument(TypedDict):
+    image_id: str
+    version: str
+    """Of the service, whose set-up it has."""
+    made_at: Time
+    gib: float | None
+    """Of its snapshots; null: nobody knows."""
+    usd_a_month: USD | None
+    """At most: blocks that another snapshot has are paid once."""
+    used_by: list[str]
+    """What names it; empty: nothing, so --prune deletes it unless it is the newest."""
+    is_deleted: bool
+
+
+class BakeDocument(Document):
+    service: str
+    image_id: str | None
+    """What was made; null with --prune."""
+    base: str | None
+    """On what."""
+    instance_id: str | None
+    """That made it, and is gone; null: an earlier command had begun it."""
+    instance_type: str | None
+    after_s: float
+    usd: USD | None
+    """What the instance has cost; null: nobody knows."""
+    images: list[BakedDocument]
+    """All of the service's, the newest first."""
+
+
 class UpDocument(Document):
     services: list[ReadyDocument]
     after_s: float
@@ -564,6 +594,7 @@ DOCUMENTS: dict[str, Any] = {
     "update": UpdateDocument,
     "down": DownDocument,
     "pack": PackDocument,
+    "bake": BakeDocument,
     "validate": ValidateDocument,
     "recommend": RecommendDocument,
     "recommend --service": OwnHistoryDocument,

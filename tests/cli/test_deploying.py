@@ -584,6 +584,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[Remains]:
     monkeypatch.setattr(down_command, "LOOK_S", 0.0)
     monkeypatch.setattr(down_command, "GONE_WITHIN_S", 0.0)
     monkeypatch.setattr("spotrelay.operator.deploy.remains.remains", lambda *_: found[-1])
+    monkeypatch.setattr("spotrelay.operator.aws.makers.workers", lambda *_: [])
     return found
 
 

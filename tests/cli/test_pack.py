@@ -162,7 +162,7 @@ def deploy(account: Account, text: str) -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """While the command waits."""
-    monkeypatch.setattr("spotrelay.operator.cli.pack.time.sleep", lambda _: happens())
+    monkeypatch.setattr("spotrelay.operator.cli.makers.time.sleep", lambda _: happens())
 
 
 def test_an_instance_packs_and_ends(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:

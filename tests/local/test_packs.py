@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.file.instance import bundle
+from spotrelay.file.instance import bundle, packing
 from spotrelay.file.instance.packs import Store, prefix
 from spotrelay.file.service import Service, load, user_data
 from spotrelay.file.values.files import Pack
 from spotrelay.operator.aws import packs
+from spotrelay.operator.aws.makers import Deployed, Maker, at_work
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.fleet import Ec2Fleet
+from spotrelay.plane.core.names import TAG_PACK
 from spotrelay.plane.core.pools import CapacityPool
 from tests.local.conftest import Ground, eventually
 from tests.local.test_instance_files import address_of, allow, get, launched_from, profile_of
@@ -69,7 +71,7 @@ def deployed(ground: Ground, service: Service, bucket: str) -> str:
 
 
 @contextmanager
-def making(ground: Ground, service: Service, bucket: str, *actions: str) -> Iterator[tuple[packs.Maker, str]]:
+def making(ground: Ground, service: Service, bucket: str, *actions: str) -> Iterator[tuple[Maker, str]]:
     """An instance that makes a pack, with a role that may do this, and its ID."""
     clients, ec2 = Clients(ground.aws.session), ground.aws.ec2
     text = deployed(ground, service, bucket)
@@ -79,16 +81,18 @@ def making(ground: Ground, service: Service, bucket: str, *actions: str) -> Iter
     }
     name = f"pack-{uuid.uuid4().hex[:8]}"
     template = ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)["LaunchTemplate"]
-    found = packs.Deployed.found(clients, template["LaunchTemplateId"], "1")
+    found = Deployed.found(clients, template["LaunchTemplateId"], "1")
     assert found.user_data == text
     profile = profile_of(ground.aws, may(bucket, *actions))
-    maker = packs.Maker(clients, found, profile["Arn"], service.name, {"team": "a"})
+    own = {"IamInstanceProfile": {"Arn": profile["Arn"]}}
+    what = packing.user_data(found.user_data)
+    maker = Maker(clients, found, service.name, TAG_PACK, what, {"team": "a"}, own)
     subnets = {ground.subnets[0]: "us-east-1a"}
     id_, _ = maker.launch([CapacityPool("us-east-1", "us-east-1a", "g6.2xlarge")], subnets)
     yield maker, id_
 
 
-def ends_itself(maker: packs.Maker, id_: str) -> None:
+def ends_itself(maker: Maker, id_: str) -> None:
     """Nobody has told EC2 to end it."""
     eventually(lambda: maker.state(id_) == "terminated", "it is gone")
 
@@ -146,11 +150,11 @@ def test_an_instance_that_packs_is_left_alone(
         (seen,) = Ec2Fleet(clients).look_up([id_])
         assert seen.launch_id is None
         # What `pack` and `down` go by.
-        assert packs.at_work(clients, "chat") == [id_]
-        assert packs.at_work(clients, "other") == []
+        assert at_work(clients, TAG_PACK, "chat") == [id_]
+        assert at_work(clients, TAG_PACK, "other") == []
         maker.end(id_)
     eventually(lambda: maker.state(id_) == "terminated", "it is gone")
-    assert packs.at_work(clients, "chat") == []
+    assert at_work(clients, TAG_PACK, "chat") == []
 
 
 def test_old_packs_go(ground: Ground, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

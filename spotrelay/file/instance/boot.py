@@ -285,6 +285,11 @@ def _script(name: str, service: Service, region: str, others: frozenset[str]) ->
     return bare(text)
 
 
+def own_setup(service: Service) -> str:
+    """How setup.sh ends where set-up isn't in a container: what the file itself says."""
+    return _inner("setup", service.setup, service)
+
+
 def _inner(name: str, body: str | None, service: Service) -> str:
     """What runs where the service runs: the shell, then the file's script."""
     text = ""

@@ -1,4 +1,4 @@
-"""Which set-up a pack stands for."""
+"""Which set-up a pack or an image stands for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from spotrelay.file.instance import boot, bundle
+from spotrelay.file.instance import boot, bundle, envfile
 from spotrelay.file.model import Service
 
 SETUP = ("setup.sh", "aws.sh", "prepare.sh", "task/shell.sh")
@@ -34,3 +34,20 @@ def fit(service: Service, environment: Mapping[str, str]) -> str:
         list(service.pack.paths if service.pack else ()),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def is_deployed(service: Service, environment: Mapping[str, str], scripts: Mapping[str, str]) -> bool:
+    """Whether instances with these scripts, by their path below /opt/spotrelay, have the service's set-up.
+
+    `environment`: what service.env should hold. Versions of secrets, tools, and where its files lie don't
+    count: the file doesn't say them.
+
+    Raises:
+        FilesError: the service's files can't be read.
+    """
+    given = bundle.digest(service) if bundle.is_needed(service) else ""
+    return (
+        scripts.get("setup.sh", "").endswith(boot.own_setup(service))
+        and scripts.get("service.env") == envfile.render(environment)
+        and given in scripts.get("prepare.sh", "")
+    )

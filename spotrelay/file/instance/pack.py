@@ -211,7 +211,8 @@ def pack(paths: Sequence[str], image: str, began: float, program: str, put: Put)
     if (installed := elsewhere(roots, began)) is not None:
         raise PackError(
             f"set-up has made {installed}, which the pack wouldn't have: add its directory to"
-            " spotrelay.pack.paths, let set-up install it below one of them, or take an image that has it"
+            " spotrelay.pack.paths, let set-up install it below one of them, or have it in an image, which"
+            " spotrelay bake makes"
         )
     said = {"image": image, "paths": list(paths), "set_up_s": set_up_s}
     return write(roots, trees, said, program, put)

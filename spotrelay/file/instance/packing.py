@@ -10,7 +10,7 @@ import base64
 import gzip
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from spotrelay.plane.core.spec import ReadinessProbe
 LONGEST_S = 7200
 """After which such an instance powers itself off, whoever started it: no set-up takes two hours."""
 
-_UNIT = f"""\
+UNIT = f"""\
 [Unit]
-Description=SpotRelay: packs what set-up makes
+Description=SpotRelay: makes something of what set-up makes
 Wants=network-online.target
 After=network-online.target dlami-nvme.service
 
@@ -65,7 +65,11 @@ _OFF = """\
 exec systemctl poweroff
 """
 
-_LEFT_OUT = ("once.sh", "crash.py", "slot.sh")
+ALWAYS = (unit.PATH, f"{HOME}/crash.sh")
+"""What `another` writes itself."""
+
+_NO_REPLICAS = ("crash.py", "slot.sh")
+"""What a server's end, or several of them, call for."""
 
 _FIRST_SLOT = {"SPOTRELAY_SLOT": "0", "CUDA_VISIBLE_DEVICES": "0"}
 """Of an instance that several replicas share one is started: the others would compile the same."""
@@ -89,27 +93,59 @@ def user_data(deployed: str, warming: Warm | None = None) -> bytes:
 
     `deployed`: what the launch template has, a cloud-config of ours.
     """
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(deployed)
-    its = {one["path"]: one for one in config["write_files"]}
+    its = written(deployed)
     own = {
-        unit.PATH: _UNIT,
         f"{HOME}/run.sh": _run(warming),
-        f"{HOME}/crash.sh": _OFF,
         f"{HOME}/{packs.SCRIPT}": _BEFORE_SETUP + _set_up(warming),
         f"{HOME}/pack.py": models.beside_fetch(Path(pack.__file__).read_text(encoding="utf-8")),
         f"{HOME}/{models.SCRIPT}": models.script(),
     }
-    left_out = {*own, *(f"{HOME}/{name}" for name in _LEFT_OUT), models.PATH}
     others = []
-    if warming is None:
-        left_out.add(f"{HOME}/{models.PLAN}")
-    else:
+    if warming is not None:
         plan = f"{HOME}/{packs.PLAN}"
         own[plan] = _plan(json.loads(its[plan]["content"]), warming, is_shared=f"{HOME}/slot.sh" in its)
         own[f"{HOME}/warm.py"] = models.beside_fetch(Path(warm.__file__).read_text(encoding="utf-8"))
         starts = its.get(f"{HOME}/slot.sh", its[f"{HOME}/run.sh"])
         others.append({**starts, "path": f"{HOME}/{warm.SERVE}"})
-    config["write_files"] = [one for path, one in its.items() if path not in {*left_out, *own}] + [
+    left_out = ("once.sh", models.PLAN) if warming is None else ("once.sh",)
+    return another(deployed, own, left_out, others)
+
+
+def written(deployed: str) -> dict[str, dict[str, Any]]:
+    """The files of a cloud-config of ours, as it has them, by path."""
+    return {one["path"]: one for one in _loaded(deployed).get("write_files", [])}
+
+
+def content(entry: Mapping[str, Any]) -> str:
+    """What such a file has in it: long user data has it compressed."""
+    text: str = entry["content"]
+    if entry.get("encoding") is None:
+        return text
+    return gzip.decompress(base64.b64decode(text)).decode()
+
+
+def _loaded(deployed: str) -> dict[str, Any]:
+    if not deployed.startswith("#cloud-config"):
+        return {}
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(deployed)
+    return config
+
+
+def another(
+    deployed: str,
+    own: Mapping[str, str],
+    left_out: Collection[str] = (),
+    others: Collection[Mapping[str, Any]] = (),
+) -> bytes:
+    """User data of an instance that makes something and serves nobody, from that of replicas; in gzip.
+
+    `own`: its own files, by path, in the place of theirs; `left_out`: names of theirs that it hasn't;
+    `others`: more, as cloud-init takes them. It ends itself: see `LONGEST_S`.
+    """
+    own = {unit.PATH: UNIT, f"{HOME}/crash.sh": _OFF, **own}
+    out = {*own, models.PATH, *(f"{HOME}/{name}" for name in (*_NO_REPLICAS, *left_out))}
+    config = _loaded(deployed)
+    config["write_files"] = [one for path, one in written(deployed).items() if path not in out] + [
         *others,
         *(
             {"path": path, "permissions": "0755" if path.startswith(HOME) else "0644", "content": content}
@@ -123,9 +159,9 @@ def user_data(deployed: str, warming: Warm | None = None) -> bytes:
     ]
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    out = io.StringIO()
-    yaml.dump(config, out)
-    return gzip.compress(f"#cloud-config\n{out.getvalue()}".encode(), mtime=0)
+    text = io.StringIO()
+    yaml.dump(config, text)
+    return gzip.compress(f"#cloud-config\n{text.getvalue()}".encode(), mtime=0)
 
 
 def _run(warming: Warm | None) -> str:

@@ -25,6 +25,7 @@ PANELS = {
         "up": "Deploy services with everything they need, and wait until all replicas are ready.",
         "update": "Show what a changed service file changes, deploy it, and follow the roll-out to its end.",
         "pack": "Run a service's set-up once, and keep what it makes in a bucket for its replicas' starts.",
+        "bake": "Run a service's set-up once, and make an image of the machine: drivers and packages, too.",
         "rollback": (
             "Go back to the previous version: its replicas are launched first, then the current ones drained."
         ),

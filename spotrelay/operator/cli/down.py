@@ -12,11 +12,13 @@ import typer
 
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
-from spotrelay.plane.core.names import PACKS_OUTPUT, SERVICE_STACK
+from spotrelay.plane.core.names import PACKS_OUTPUT, SERVICE_STACK, TAG_BAKE, TAG_PACK
 from spotrelay.plane.core.quotas import LEAST_GIVEN, services_carried
 from spotrelay.plane.view.words import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spotrelay.operator.cli.deploying import Limit
     from spotrelay.operator.cli.telling import Teller
     from spotrelay.operator.deploy.remains import Remains
@@ -111,7 +113,9 @@ def _one(name: str, where: Where) -> Removal:
     stacks = Stacks(plane.clients)
     stack = stacks.find(SERVICE_STACK + name)
     if stack is not None:
-        return Removal(plane.clients, plane, stacks, {name: remains(plane.clients, name)}, {name: stack})
+        there = {name: remains(plane.clients, name)}
+        baked = images(plane.clients, there)
+        return Removal(plane.clients, plane, stacks, there, {name: stack}, images=baked)
     found = remains(plane.clients, name)
     if found:
         raise CommandError(
@@ -142,9 +146,19 @@ def _everything(where: Where) -> Removal:
             f"the control plane of {session.region_name} isn't one of the stack {CONTROL_PLANE_STACK}: remove"
             " the stack that it was deployed with"
         )
-    return Removal(
-        clients, plane, stacks, {name: remains(clients, name) for name in found}, found, tuple(shared)
-    )
+    there = {name: remains(clients, name) for name in found}
+    return Removal(clients, plane, stacks, there, found, tuple(shared), images(clients, there))
+
+
+def images(clients: Clients, services: Iterable[str]) -> tuple[str, ...]:
+    """What was baked for them.
+
+    Raises:
+        PortError: EC2 doesn't say.
+    """
+    from spotrelay.operator.aws import bakes
+
+    return tuple(one.id for name in services for one in bakes.images(clients, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +173,23 @@ class Removal:
     services: dict[str, Stack]
     shared: tuple[Stack, ...] = ()
     """The network's and the control plane's, in this order, where they go, too."""
+    images: tuple[str, ...] = ()
+    """IDs of images that were baked for these services: who deploys again may name them."""
 
     @property
     def kept(self) -> tuple[str, ...]:
         """What stays on purpose."""
         tables = [stack.outputs["TableName"] for stack in self.shared if "TableName" in stack.outputs]
-        return tuple(
-            f"table {name}, with the history: aws dynamodb delete-table --table-name {name} deletes it"
-            for name in tables
+        return (
+            *(
+                f"table {name}, with the history: aws dynamodb delete-table --table-name {name} deletes it"
+                for name in tables
+            ),
+            *(
+                f"image {id_}, whose snapshot costs on: aws ec2 deregister-image --image-id {id_}"
+                " --delete-associated-snapshots deletes both"
+                for id_ in self.images
+            ),
         )
 
     def listed(self) -> list[str]:
@@ -200,7 +223,7 @@ class Removal:
         waiting, begun, draining = list(self.services), dict[str, str](), set[str]()
         while waiting or begun:
             for name in waiting[: AT_ONCE - len(draining)]:
-                self._end_packing(name, teller)
+                self._end_makers(name, teller)
                 begun[name] = self.stacks.delete(self.services[name])
                 waiting.remove(name)
                 draining.add(name)
@@ -260,18 +283,22 @@ class Removal:
         counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         return f"{name}: {counted}" if counted else ""
 
-    def _end_packing(self, name: str, teller: Teller) -> None:
-        """End what makes a pack: its network interface would keep the stack from going."""
-        from spotrelay.operator.aws import packs
+    def _end_makers(self, name: str, teller: Teller) -> None:
+        """End what makes a pack or an image: its network interface would keep the stack from going."""
+        from spotrelay.operator.aws import makers
         from spotrelay.plane.core.ports import PortError
 
-        if PACKS_OUTPUT not in self.services[name].outputs:
-            return
+        tags = [TAG_BAKE, *([TAG_PACK] if PACKS_OUTPUT in self.services[name].outputs else [])]
         try:
-            if there := packs.at_work(self.clients, name):
-                packs.end(self.clients, there)
+            there = [
+                one.id
+                for tag in tags
+                for one in makers.workers(self.clients, tag, name, (*makers.AT_WORK, *makers.HALTED))
+            ]
+            if there:
+                makers.end(self.clients, there)
         except PortError as error:
-            teller.say(f"{name}: an instance that makes a pack may hold the stack until it ends: {error}")
+            teller.say(f"{name}: an instance that packs or bakes may hold the stack until it ends: {error}")
 
     def _packs_left(self, name: str) -> str:
         """Delete its packs, which are in no stack; why some are left."""

@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
     from spotrelay.file.instance.packing import Warm
     from spotrelay.file.service import Service
-    from spotrelay.operator.aws.packs import Deployed, Found, Made, Maker
+    from spotrelay.operator.aws.makers import Deployed, Maker
+    from spotrelay.operator.aws.packs import Found, Made
     from spotrelay.operator.cli.deploying import Limit
     from spotrelay.operator.cli.telling import Teller
     from spotrelay.operator.look.access import ControlPlane
     from spotrelay.plane.core.pools import CapacityPool
     from spotrelay.plane.core.spec import ServiceSpec
-
-LOOK_S = 5.0
-"""Between looks: two calls, and set-up takes minutes."""
-
-ENDED = ("shutting-down", "terminated", "stopping", "stopped")
 
 
 def pack(
@@ -124,8 +120,11 @@ def _make(
     *,
     is_confirmed: bool,
 ) -> None:
+    from spotrelay.file.instance import packing
     from spotrelay.operator.aws import packs
-    from spotrelay.operator.cli import control_plane
+    from spotrelay.operator.aws.makers import Maker
+    from spotrelay.operator.cli import control_plane, makers
+    from spotrelay.plane.core.names import TAG_PACK
 
     clients = plane.clients
     deployed, plan, profile_arn = _deployed(plane, spec, service)
@@ -137,7 +136,9 @@ def _make(
     teller.say(_announced(service, plan, pools[0], prices, warming, kind))
     with teller.paused():
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-    maker = packs.Maker(clients, deployed, profile_arn, service.name, spec.labels, warming)
+    user_data = packing.user_data(deployed.user_data, warming)
+    profile = {"IamInstanceProfile": {"Arn": profile_arn}}
+    maker = Maker(clients, deployed, service.name, TAG_PACK, user_data, spec.labels, profile)
     began = time.monotonic()
     instance_id, pool = maker.launch(pools, spec.subnets)
     its_kind = warming.kinds[_family(pool)] if warming else None
@@ -154,11 +155,10 @@ def _make(
     _sweep(plane, service.name, plan, found, teller)
     if its_kind and cache:
         _tell_cache(plane, service, plan, its_kind, cache, teller)
-    price = prices.get(pool.instance_type)
-    cost = price * took_s / 3600 if price else None
+    cost = makers.cost_usd(prices, pool, took_s)
     teller.end(
-        f"{service.name}: packed in {took_s / 60:.0f} min, for {_usd(cost)}: spotrelay up {service.path} lets"
-        " replicas start from it",
+        f"{service.name}: packed in {took_s / 60:.0f} min, for {makers.usd(cost)}: spotrelay up"
+        f" {service.path} lets replicas start from it",
         {
             "service": service.name,
             "manifest": found.manifest,
@@ -181,11 +181,13 @@ def _deployed(
         CommandError: something speaks against packing now.
     """
     from spotrelay.operator.aws import packs
+    from spotrelay.operator.aws.makers import Deployed, at_work
+    from spotrelay.operator.cli import makers
     from spotrelay.operator.deploy.stacks import Stacks
-    from spotrelay.plane.core.names import PACK_PROFILE_OUTPUT, SERVICE_STACK
+    from spotrelay.plane.core.names import PACK_PROFILE_OUTPUT, SERVICE_STACK, TAG_PACK
 
     clients = plane.clients
-    deployed = packs.Deployed.found(clients, spec.launch_template_id, str(spec.version))
+    deployed = Deployed.found(clients, spec.launch_template_id, str(spec.version))
     plan = _plan(deployed.user_data)
     stack = Stacks(clients).find(SERVICE_STACK + service.name)
     profile_arn = stack.outputs.get(PACK_PROFILE_OUTPUT) if stack else None
@@ -204,12 +206,7 @@ def _deployed(
             f"{service.name} is deployed without spotrelay.pack.warm: spotrelay up {service.path}",
             EXIT_FAILED,
         )
-    if there := packs.at_work(clients, service.name):
-        raise CommandError(
-            f"{', '.join(there)} packs {service.name} already: wait until it has ended, which it does by"
-            f" itself, or end it: aws ec2 terminate-instances --instance-ids {' '.join(there)}",
-            EXIT_FAILED,
-        )
+    makers.at_most_one(at_work(clients, TAG_PACK, service.name), "packs", service.name)
     return deployed, plan, profile_arn
 
 
@@ -248,6 +245,8 @@ def _pools(
     Raises:
         CommandError: none has the accelerator.
     """
+    from spotrelay.operator.cli import makers
+
     pools = list(spec.pools)
     if warming:
         kinds = {kind} if kind else {*warming.kinds.values()}
@@ -257,7 +256,7 @@ def _pools(
             f"{spec.service} is deployed without an instance type that has {kind or 'a whole accelerator'}",
             EXIT_FAILED,
         )
-    return sorted(pools, key=lambda pool: prices.get(pool.instance_type, float("inf")))
+    return makers.cheapest_first(pools, prices)
 
 
 def _family(pool: CapacityPool) -> str:
@@ -272,12 +271,14 @@ def _announced(
     warming: Warm | None,
     kind: str | None,
 ) -> str:
+    from spotrelay.operator.cli import makers
+
     does = [] if kind else [f"runs set-up and packs {', '.join(plan['paths'])}"]
     if warming:
         does.append(f"starts the service twice for an engine cache for {warming.kinds[_family(pool)]}")
     return (
         f"{service.name}: an on-demand {pool.instance_type} {', and '.join(does)}:"
-        f" {_usd(prices.get(pool.instance_type))} an hour, two hours at most"
+        f" {makers.usd(prices.get(pool.instance_type))} an hour, two hours at most"
     )
 
 
@@ -340,10 +341,6 @@ def _plan(user_data: str) -> dict[str, Any] | None:
     return None
 
 
-def _usd(amount: float | None) -> str:
-    return "an unknown price" if amount is None else f"{amount:.2f} USD"
-
-
 class _Follower:
     """Waits for what an instance makes."""
 
@@ -389,48 +386,21 @@ class _Follower:
 
     def _awaited(self, what: str, kept: str, new: Callable[[Made], Iterator[Found]]) -> Found:
         from spotrelay.operator.aws import packs
-        from spotrelay.plane.core.ports import Throttled, Unavailable
-        from spotrelay.plane.view.words import duration
+        from spotrelay.operator.cli import makers
 
-        id_, plan, limit = self._instance_id, self._plan, self._limit
-        while True:
-            found: Found | None = None
-            try:
-                state = self._maker.state(id_)
-                found = next(new(packs.made(self._plane.clients, plan["bucket"], plan["prefix"])), None)
-            except (Throttled, Unavailable) as error:
-                self._teller.now(str(error))  # over in a moment
-                state = ""
-            if found:
-                return found
-            if state in ENDED:
-                words = _last_words(self._plane, id_)
-                raise CommandError(f"{kept}{id_} has ended without {what}: {words}", EXIT_FAILED)
-            if limit.is_over:
-                raise CommandError(
-                    f"{kept}{id_} hasn't made {what} within {duration(limit.lasts_s)}, and is ended: give"
-                    " --timeout more, or see why it takes so long",
-                    EXIT_FAILED,
-                )
-            self._teller.now(f"{id_} is {state or 'unknown'} ({duration(limit.elapsed_s)})")
-            time.sleep(LOOK_S)
+        plan = self._plan
 
+        def look() -> Found | None:
+            made = packs.made(self._plane.clients, plan["bucket"], plan["prefix"])
+            return next(new(made), None)
 
-LAST_LINES = 12
-"""Of an engine that doesn't start, which says why in its last ones."""
-
-
-def _last_words(plane: ControlPlane, instance_id: str) -> str:
-    """What the instance said last of itself, and before it the engine, if it is about that."""
-    from spotrelay.messages import harmless
-    from spotrelay.operator.aws.console import console_output
-
-    lines = console_output(plane.clients, instance_id).splitlines()
-    own = [number for number, line in enumerate(lines) if "spotrelay: " in line]
-    if not own:
-        return f"its console says more: aws ec2 get-console-output --instance-id {instance_id}"
-    words = lines[own[-1]].partition("spotrelay: ")[2]
-    if not words.startswith("no engine cache"):
-        return words
-    before = [harmless(line) for line in lines[max(0, own[-1] - LAST_LINES) : own[-1]]]
-    return "\n  ".join([f"{words}. Before that:", *before])
+        return makers.awaited(
+            self._plane,
+            self._maker,
+            self._instance_id,
+            look,
+            self._teller,
+            self._limit,
+            what=what,
+            kept=kept,
+        )

@@ -23,7 +23,7 @@ ADVICE: Mapping[Part, str] = MappingProxyType(
         Part.LAUNCH: "EC2's own; a standby has it too: docs/standbys.md",
         Part.BOOT: "an image that starts less, a faster disk (resources.disk_tier)",
         Part.FILES: "fewer and smaller files, an image that has tools and container (resources.image_id)",
-        Part.SET_UP: "a pack of what it makes (docs/packs.md), or an image that has it (resources.image_id)",
+        Part.SET_UP: "a pack of what it makes (docs/packs.md), or an image that has it (docs/bake.md)",
         Part.MODELS: "a smaller or quantized model, an instance with a faster network: docs/cold-start.md",
         Part.LOAD: "an engine cache (docs/packs.md), a smaller model, a faster disk (resources.disk_tier),"
         " another loader (docs/loaders.md)",

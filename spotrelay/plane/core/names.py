@@ -72,6 +72,15 @@ TAG_PACK = "spotrelay:pack"
 """Tag of an instance that makes a pack: the service's name. It has no `TAG_SERVICE`, so that the controller
 neither sees nor ends it; it ends itself."""
 
+TAG_BAKE = "spotrelay:bake"
+"""The same of an instance from which an image is made, and of that image and its snapshots."""
+
+TAG_BAKED_VERSION = "spotrelay:baked-version"
+"""Tag of such an image: the version of the service whose set-up it has."""
+
+TAG_BAKED_FROM = "spotrelay:baked-from"
+"""Tag of such an image: the image that it was made on."""
+
 EVENT_SOURCE = "spotrelay"
 """Source of our own events on EventBridge's default bus. AWS keeps `aws.` to itself, and no rule of ours
 matches any other source: what we say can't wake us."""

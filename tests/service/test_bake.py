@@ -160,9 +160,12 @@ def test_who_fails_says_so_and_ends(home: Path, root: Path, monkeypatch: pytest.
     (home / "crash.sh").write_text("")
     (home / "bake.json").write_text(json.dumps(plan()))
 
+    erase = bake._erase
+
     def fail(path: Path) -> None:
         if path.name == "setup.sh":
             raise OSError("disk is full")
+        erase(path)
 
     monkeypatch.setattr("spotrelay.file.instance.bake._erase", fail)
     assert bake.main() == 1

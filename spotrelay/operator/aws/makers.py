@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from spotrelay.file.instance import packing
+from spotrelay.file.instance import packing, packs
+from spotrelay.file.instance.unit import HOME
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
 from spotrelay.plane.core.instances import RefusalKind
@@ -49,6 +51,19 @@ class Deployed:
         (one,) = answer["LaunchTemplateVersions"]
         data = one["LaunchTemplateData"]
         return cls(template, version, packing.decoded(data.get("UserData", "")), data.get("ImageId", ""))
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """What such an instance reads of packs; None: it knows none."""
+        from ruamel.yaml import YAML
+
+        if not self.user_data.startswith("#cloud-config"):
+            return None
+        for one in YAML(typ="safe", pure=True).load(self.user_data).get("write_files", []):
+            if one["path"] == f"{HOME}/{packs.PLAN}":
+                plan: dict[str, Any] = json.loads(one["content"])
+                return plan
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Web(http.server.ThreadingHTTPServer):
         self.signs = 0
         self.has_ranges = True
         self.tells_length = True
-        self.etag = etag
+        self.etag: Callable[[bytes], str] = etag
         """What it says that a file is, by its content; empty: nothing."""
         self.trouble: Trouble = no_trouble
         self.looks = 0

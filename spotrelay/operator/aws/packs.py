@@ -91,6 +91,15 @@ def keys(clients: Clients, bucket: str, prefix: str, manifests: Iterable[str]) -
     return found
 
 
+def image(clients: Clients, bucket: str, prefix: str, manifest: str) -> str:
+    """The ID of the AMI that a pack was made on.
+
+    Raises:
+        PortError: S3 doesn't say.
+    """
+    return str(_manifest(clients, bucket, f"{prefix}/{manifest}.json").get("image", ""))
+
+
 def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: str) -> tuple[float, float]:
     """What the two starts took by which an engine cache was made.
 

@@ -319,6 +319,9 @@ class Deployer:
         self._sizes = {source: one.size for source, one in there.stored.items()}
         for source, one in there.stored.items():
             self._teller.say(f"{source}: {one.objects} objects, {one.size / 1e9:.1f} GB")
+        for source, size in there.files.items():
+            if size is not None:
+                self._teller.say(f"{source}: {size / 1e9:.1f} GB")
         for words in there.notices:
             self._teller.say(f"notice: {words}")
         return there.digests
@@ -344,7 +347,8 @@ class Deployer:
                 )
             else:
                 made_at = f"{made.packs[0].made_at:%Y-%m-%d %H:%M} UTC"
-                self._teller.say(f"{service.name}: replicas start from the pack of {made_at}")
+                age = (datetime.now(UTC) - made.packs[0].made_at).days
+                self._teller.say(f"{service.name}: replicas start from the pack of {made_at}, {age} days old")
                 found[service.name] = made.packs[0].manifest
             if made.packs and (words := packs.without_cache(in_region(service, self.region), made)):
                 self._teller.say(words)

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict, is_typeddict
 from spotrelay.file.compile.check import Description
 from spotrelay.file.source.errors import Problem
 from spotrelay.operator.advice.own_history import PoolHistory, TypeHistory
+from spotrelay.operator.advice.start_plan import Verdict
 from spotrelay.operator.cli.telling import SCHEMA
 from spotrelay.plane.view.status import Judgement
 
@@ -270,6 +271,8 @@ class ColdStartDocument(Document):
     """Of those that are over and weren't resumes."""
     start_within: GoalDocument | None
     """null: the service file asks for nothing."""
+    without_engine_cache: list[str] | None
+    """Accelerators without the engine cache that `spotrelay.pack.warm` is for; null: it can't be seen."""
 
 
 class DayDocument(SpendingDocument):
@@ -430,11 +433,57 @@ class DownDocument(Document):
     """What stays on purpose."""
 
 
+class PhaseDocument(TypedDict):
+    name: str
+    is_measured: bool
+    """Whether starts took that; otherwise it is worked out."""
+    why: str
+    """What it is of."""
+    shortest_s: float
+    longest_s: float | None
+    """null: nobody knows."""
+
+
+class StartOfTypesDocument(TypedDict):
+    instance_types: list[str]
+    verdict: Verdict
+    shortest_s: float
+    longest_s: float | None
+    phases: list[PhaseDocument]
+
+
+class MeansDocument(TypedDict):
+    what: str
+    """What to write or to run."""
+    costs: str
+    shortest_s: float
+    """Of a start of any type, with this and what stands before it."""
+    longest_s: float | None
+
+
+class StartPlanDocument(TypedDict):
+    service: str
+    within_s: float
+    """What its file asks for."""
+    verdict: Verdict
+    """`kept`: by the longest start, too; `open`: by the shortest; `missed`: by none of some type's."""
+    types: list[StartOfTypesDocument]
+    means: list[MeansDocument]
+    """What would keep it, the simplest first."""
+    with_means: Verdict
+    left_behind: list[str]
+    """Types that can't keep it, while others can."""
+    others: list[str]
+    """What could help besides, where `means` don't do."""
+
+
 class ValidateDocument(Document):
     services: list[Description]
     warnings: list[str]
     notices: list[str]
     problems: list[Problem]
+    starts: NotRequired[list[StartPlanDocument]]
+    """Of services with `spotrelay.start_within`; missing if there is none."""
 
 
 class NeedDocument(TypedDict):

@@ -190,12 +190,15 @@ SLOW = told(booted=12, sets_up=30, has_files=70, is_set_up=100, loads=125)
 """236 s: EC2, the load balancer and SpotRelay take 23 of them, its model's load 100."""
 
 
+BY_WHAT = "spotrelay validate --account FILE says by what"
+
+
 @pytest.mark.parametrize(
     ("within_s", "words"),
     [
         (236, "1 of 1 kept it, median 3 min 56 s"),
-        (136, "0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s)"),
-        (135, "0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s), files (40 s)"),
+        (136, f"0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s): {BY_WHAT}"),
+        (135, f"0 of 1 kept it, median 3 min 56 s. Shorten load (1 min 40 s), files (40 s): {BY_WHAT}"),
         (
             23,
             "0 of 1 kept it, median 3 min 56 s. Out of reach: EC2, the load balancer and SpotRelay take 23 s"

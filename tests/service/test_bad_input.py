@@ -535,6 +535,25 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  idle_timeout_seconds: 4001"),
         "3:3: service.idle_timeout_seconds: expected whole seconds from 1 to 4000, got 4001",
     ),
+    **{
+        f"a start of {said}": (
+            f"{GOOD}spotrelay: {{start_within: {said}}}\n",
+            "8:13: spotrelay.start_within: expected whole seconds from 30, before which no instance can"
+            f" serve, to 3600, such as 100, 100s or 2m, got {shown}",
+        )
+        for said, shown in {
+            "29": "29",
+            "29s": "29",
+            "61m": "3660",
+            "1h": "'1h'",
+            "'100'": "'100'",
+            "''": "''",
+            "1.5": "1.5",
+            "true": "true",
+            "[60]": "a list",
+            "60s1m": "'60s1m'",
+        }.items()
+    },
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),
         "3:3: service.drain_seconds: expected whole seconds from 1 to 600, got 0",

@@ -339,6 +339,66 @@ def test_a_cache_that_makes_no_sense_is_told(text: str, words: str, problems: Re
     assert any(words in one for one in said), said
 
 
+ASKS = f"{GOOD}setup: make-it\n{PACK.replace('{pack', '{start_within: 2m, pack')}".replace(
+    "run: ", "run: vllm serve x; "
+)
+"""A file that wants quick starts of an engine that compiles."""
+
+
+def test_who_wants_quick_starts_gets_a_cache(service: Loader) -> None:
+    """Where a pack is declared and the engine compiles: a notice says so, and a pack fits as before."""
+    chat = service(ASKS)
+    assert (engine.is_kept(chat), chat.start_within_s) == (True, 120)
+    (notice,) = [one for one in map(str, chat.notices) if "engine cache" in one]
+    assert "spotrelay.pack: has an engine cache for each kind of GPU, too" in notice
+    assert "warm: false keeps it from that" in notice
+    assert user_data(chat, "us-east-1") == user_data(
+        service(ASKS.replace("]}}", "], warm: true}}")), "us-east-1"
+    )
+    assert fit(chat) == fit(service(ASKS.replace("start_within: 2m, ", "")))
+
+
+WITHOUT = {
+    "nobody asks": ("start_within: 2m, ", ""),
+    "the user says no": ("]}}", "], warm: false}}"),
+    "an engine that compiles nothing": ("vllm serve", "llama-server"),
+    "no accelerator": ("accelerators: {A10G, L4, L40S}", "cpus: 4+"),
+    "a share of one": ("accelerators: {A10G, L4, L40S}", "instance_types: [g6f.xlarge]"),
+    "a place of its own": ("setup: make-it", "setup: make-it\nenvs: {TRITON_CACHE_DIR: /x}"),
+    "nobody knows how to ask": (
+        "spotrelay: {",
+        "spotrelay: {security_groups: [sg-01234567], target_group:"
+        f" 'arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/x/{'0' * 16}', ",
+    ),
+    "no pack": ("pack: {paths: [/opt/vllm]}", "drain_seconds: 30"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), WITHOUT.values(), ids=WITHOUT)
+def test_a_cache_that_nobody_needs_is_not_chosen(old: str, new: str, service: Loader) -> None:
+    """Nor one that couldn't be: no problem, and no notice."""
+    assert old in ASKS
+    chat = service(ASKS.replace(old, new))
+    assert not engine.is_kept(chat)
+    assert not any("engine cache" in str(one) for one in chat.notices)
+
+
+@pytest.mark.parametrize(
+    ("said", "within_s"),
+    [("100", 100), ("100s", 100), ("2m", 120), ("1m30s", 90), ("60m", 3600), ("30s", 30)],
+)
+def test_a_goal_is_said_in_seconds_or_minutes(said: str, within_s: int, service: Loader) -> None:
+    """As people write it."""
+    assert service(ASKS.replace("2m", said)).start_within_s == within_s
+
+
+def test_a_goal_alone_changes_no_instance(service: Loader) -> None:
+    """Without a pack its user data are those of before."""
+    bare = ASKS.replace("pack: {paths: [/opt/vllm]}", "drain_seconds: 30")
+    without = service(bare.replace("start_within: 2m, ", ""))
+    assert user_data(service(bare), "us-east-1") == user_data(without, "us-east-1")
+
+
 def packer(service: Service, manifest: str | None = None) -> dict[str, str]:
     """The files of an instance that makes a cache."""
     how = Warm(ReadinessProbe("/v1", {"x": 1}, 15, {"a": "b"}), 1200, {"g6": "L4"}, manifest)

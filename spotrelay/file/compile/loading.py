@@ -59,6 +59,14 @@ https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html"
 
 _PROBE_DATA: Location = ("service", "readiness_probe", "post_data")
 
+_PACK: Location = ("spotrelay", "pack")
+
+_CHOSEN = (
+    "has an engine cache for each kind of GPU, too, as spotrelay.start_within asks for short starts:"
+    " spotrelay pack then starts run twice, for nobody. warm: true says so without this notice, warm: false"
+    " keeps it from that"
+)
+
 _LOOKS_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|PRIVATE_KEY)$")
 
 
@@ -80,6 +88,9 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     if file is None or problems:
         raise InvalidServiceFileError(problems)
     service = _compile(path, file, found)
+    is_cache_chosen = _wants_cache(file, service)
+    if is_cache_chosen:
+        service = replace(service, pack=service.pack and replace(service.pack, warm=True))
     if userdata.size(service) > userdata.MAX_BYTES:
         # They come with the service's files then.
         service = replace(service, scripts_in_bundle=True)
@@ -103,7 +114,21 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
             *(document.problem(*one) for one in brought_checks.notices(service)),
             *(document.problem(*one) for one in software.notices(service)),
             *_without_peers(document, file),
+            *([document.problem(_PACK, _CHOSEN)] if is_cache_chosen else ()),
         ),
+    )
+
+
+def _wants_cache(file: ServiceFile, service: Service) -> bool:
+    """Whether what its engine compiles is to be packed, because starts are to be short and nobody says no."""
+    own = file.spotrelay
+    return bool(
+        own.start_within
+        and own.pack
+        and own.pack.warm is None
+        and software.engine(service) in software.COMPILING
+        and engine.families(service.instance_types)
+        and engine.may_be_kept(service)
     )
 
 

@@ -22,6 +22,7 @@ from spotrelay.file.values.parsing import (
     ZONE,
     Finding,
     parse_names,
+    parse_seconds,
     parse_share,
     parse_types,
     rejected,
@@ -234,12 +235,12 @@ class PackSection(Fields):
         max_length=MAX_PACKED,
         description=f"a list of at most {MAX_PACKED} directories, such as [/opt/vllm]",
     )
-    warm: bool = Field(default=False, description="true or false")
+    warm: bool | None = Field(default=None, description="true or false")
 
     @property
     def compiled(self) -> Pack:
         """As instances get it."""
-        return Pack(tuple(map(pack_path, self.paths)), warm=self.warm)
+        return Pack(tuple(map(pack_path, self.paths)), warm=bool(self.warm))
 
 
 A_TARGET = "a target of file_mounts where a bucket is mounted, such as /results"
@@ -265,11 +266,14 @@ class SpotRelaySection(Fields):
         default=30, ge=1, le=MAX_DRAIN_S, description=f"whole seconds from 1 to {MAX_DRAIN_S}"
     )
     drain_unhurried: int = Field(default=300, ge=1, le=3600, description="whole seconds from 1 to 3600")
-    start_within: int | None = Field(
+    start_within: Annotated[
+        int | None, BeforeValidator(parse_seconds, json_schema_input_type=int | str | None)
+    ] = Field(
         default=None,
         ge=LEAST_START_S,
         le=3600,
-        description=f"whole seconds from {LEAST_START_S}, before which no instance can serve, to 3600",
+        description=f"whole seconds from {LEAST_START_S}, before which no instance can serve, to 3600, such"
+        " as 100, 100s or 2m",
     )
     # strict=False: YAML has the text of a choice, not the enumeration's member.
     on_warning: OnWarning = Field(

@@ -36,6 +36,11 @@ def is_kept(service: Service) -> bool:
     return service.pack is not None and service.pack.warm
 
 
+def may_be_kept(service: Service) -> bool:
+    """Whether it could be: a probe tells when the engine is up, and nothing else where it compiles to."""
+    return service.readiness_probe is not None and not VARIABLES.keys() & service.envs.keys()
+
+
 def families(types: Iterable[InstanceType]) -> dict[str, str]:
     """The families of instance types, such as g6, each with its accelerator.
 

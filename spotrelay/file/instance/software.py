@@ -47,6 +47,11 @@ _GENERATES = re.compile(r"\b(vllm|sglang|lmdeploy|text-generation-launcher|llama
 
 _VLLM = re.compile(r"\bvllm\b")
 
+_ENGINE = re.compile(r"\b(vllm|sglang|llama-server)\b")
+
+COMPILING = ("vllm", "sglang")
+"""Engines that compile at their first start on each kind of accelerator."""
+
 _OLD_VLLM = re.compile(r"\bvllm==(0\.(\d|1[01])(\.\w+)*)(?![\w.])")
 _PINNED_TRANSFORMERS = re.compile(r"\btransformers *(\[[\w,]+\])? *(==|<|~=)")
 
@@ -56,6 +61,12 @@ def environment(service: Service) -> Mapping[str, str]:
     if KEEP_ALIVE in service.envs or not _VLLM.search(_text(service)):
         return {}
     return {KEEP_ALIVE: str(service.idle_timeout_s + KEEP_ALIVE_SPARE_S)}
+
+
+def engine(service: Service) -> str | None:
+    """What `run` starts, by its name; None: another one, or several."""
+    names = {match[1] for match in _ENGINE.finditer(f"{service.run}\n{service.container or ''}")}
+    return names.pop() if len(names) == 1 else None
 
 
 def notices(service: Service) -> Iterator[tuple[Location, str]]:

@@ -30,7 +30,7 @@ class Disk:
 
 # A cold start reads the model from the disk once, in large pieces from front to end. That is bound by
 # throughput; IOPS are bought only as far as gp3 asks for them (at most 0.25 MiB/s per provisioned IOPS).
-_TIERS = {
+TIERS = {
     "low": (3000, 125),  # what gp3 includes, at no extra charge: 16 GB take over two minutes
     "medium": (
         3000,
@@ -40,9 +40,10 @@ _TIERS = {
     "best": (4000, 1000),  # g6.4xlarge, g6e.4xlarge and larger can use all of it
     "ultra": (8000, 2000),  # gp3's limit since 2025; of the types with one GPU only the largest can use it
 }
+"""IOPS and MiB/s, the slowest first."""
 
 
 def disk(tier: str, size_gib: int, initialization_mibps: int | None = None) -> Disk:
     """The volume for a tier of the service file."""
-    iops, throughput_mibps = _TIERS[tier]
+    iops, throughput_mibps = TIERS[tier]
     return Disk(size_gib, iops, throughput_mibps, initialization_mibps)

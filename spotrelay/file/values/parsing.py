@@ -72,6 +72,13 @@ def parse_size(value: Any) -> Any:
     return value if found is None else found
 
 
+def parse_seconds(value: Any) -> Any:
+    """A whole number of seconds, or text such as `100s`, `2m` or `1m30s`; anything else stays as it is."""
+    written = r"(?=.)(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?"
+    match = re.fullmatch(written, value) if isinstance(value, str) else None
+    return int(match[1] or 0) * 60 + int(match[2] or 0) if match else value
+
+
 def parse_share(least: int, most: int, expected: str) -> Callable[[Any], float]:
     """A validator that reads `70%` as 0.7. It takes no bare number, which might be meant as dollars."""
 

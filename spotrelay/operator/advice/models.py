@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,3 +47,20 @@ def nearest_language_model(params: float) -> Model:
     name."""
     candidates = [model for model in models().values() if model.name.startswith(("llama", "qwen"))]
     return min(candidates, key=lambda model: abs(math.log(model.params / params)))
+
+
+_VARIANT = r"(?:-(?:Instruct|Chat|it|hf))*"
+"""What names of the same weights end with. Other endings, such as `-AWQ`, are of other sizes."""
+
+
+def on_hub(text: str) -> Model | None:
+    """The model that a text names as Hugging Face does, `meta-llama/Meta-Llama-3-8B-Instruct`."""
+    found = [
+        model
+        for model in models().values()
+        if (repository := re.match(r"https://huggingface\.co/([\w.-]+/[\w.-]+)", model.source))
+        and re.search(
+            rf"(?<![\w./-]){re.escape(repository[1])}{_VARIANT}(?![\w/-]|\.\w)", text, re.IGNORECASE
+        )
+    ]
+    return found[0] if len(found) == 1 else None

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from spotrelay.file.instance import fitting, packing, packs
+from spotrelay.file.instance.unit import HOME
 from spotrelay.file.instance.unpack import CACHES
 from spotrelay.file.instance.userdata import environment
 from spotrelay.file.service import Service
@@ -101,6 +102,19 @@ class Deployed:
             )
         (one,) = answer["LaunchTemplateVersions"]
         return cls(template, version, packing.decoded(one["LaunchTemplateData"].get("UserData", "")))
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """What such an instance reads of packs; None: it knows none."""
+        from ruamel.yaml import YAML
+
+        if not self.user_data.startswith("#cloud-config"):
+            return None
+        for one in YAML(typ="safe", pure=True).load(self.user_data).get("write_files", []):
+            if one["path"] == f"{HOME}/{packs.PLAN}":
+                plan: dict[str, Any] = json.loads(one["content"])
+                return plan
+        return None
 
 
 def at_work(clients: Clients, service: str) -> list[str]:
@@ -254,6 +268,18 @@ def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: st
         body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     first_s, second_s = json.loads(body)["starts_s"]
     return first_s, second_s
+
+
+def sizes(clients: Clients, bucket: str, prefix: str, manifest: str) -> tuple[int, int]:
+    """The bytes of a set-up's pack, unpacked and as they are fetched.
+
+    Raises:
+        PortError: S3 can't be asked.
+    """
+    with translated():
+        body = clients.s3.get_object(Bucket=bucket, Key=f"{prefix}/{manifest}.json")["Body"].read()
+    said = json.loads(body)
+    return said["unpacked"], sum(shard["size"] for shard in said["shards"])
 
 
 def drop(clients: Clients, bucket: str, prefix: str, kept: Collection[str], before: datetime) -> int:

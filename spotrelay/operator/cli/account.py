@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spotrelay.file.compile.check import at_most
 from spotrelay.file.service import Service
+from spotrelay.operator.cli import packs
 from spotrelay.operator.cli.errors import AWS_SAYS, EXIT_FAILED, EXIT_NO_ACCESS, CommandError
 from spotrelay.operator.cli.models import Found, found
 from spotrelay.operator.cli.options import Where
+from spotrelay.operator.cli.start_plans import Seen, looked_at
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import NO_SUCH_RESOURCE
 from spotrelay.plane.aws.quotas import Quotas
@@ -54,6 +56,33 @@ class Account:
             PortError, BotoCoreError: S3 can't be asked.
         """
         return found(self._clients, services)
+
+    def starts(self, services: Sequence[Service], models: Found) -> tuple[dict[str, Seen], list[str]]:
+        """By service that says how long a start may take: what is there for it; and what can't be seen.
+
+        Raises:
+            PortError, BotoCoreError: the account can't be asked.
+        """
+        found, unseen = dict[str, Seen](), list[str]()
+        sizes = {source: one.size for source, one in models.stored.items()}
+        for service in services:
+            if service.start_within_s is None:
+                continue
+            found[service.name] = Seen(sizes)
+            if service.pack is None:
+                continue
+            account = str(self._clients.sts.get_caller_identity()["Account"])
+            bucket = packs.bucket(account, self.region)
+            try:
+                made = packs.there(self._clients, bucket, service)
+            except Denied as error:
+                unseen.append(
+                    f"{service.name}: whether it has a pack can't be seen: these credentials need"
+                    f" s3:ListBucket for {bucket}, if the account has one. {AWS_SAYS} {error}"
+                )
+                continue
+            found[service.name] = replace(looked_at(self._clients, bucket, service, made), sizes=sizes)
+        return found, unseen
 
     def barely_has(self, service: Service) -> list[str]:
         """A line for each quota that has room for all replicas of the service, and for no replacement beside.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,16 @@ from spotrelay.operator.cli.telling import echo_json
 from spotrelay.plane.view.words import clock, duration
 
 if TYPE_CHECKING:
+    from spotrelay.operator.look.access import ControlPlane
     from spotrelay.operator.look.cold_start import ColdStarts
+    from spotrelay.plane.core.spec import ServiceSpec
 
 TITLES = ("BEGAN", "REPLICA", "IN", "AS", "TOOK", "")
+
+UNSEEN = (
+    "whether each kind of accelerator has its engine cache can't be seen: that takes"
+    " ec2:DescribeLaunchTemplateVersions"
+)
 
 BAR = 40
 """Blocks of the longest start."""
@@ -38,14 +46,29 @@ def cold_start(
 
     with control_plane.errors_shown("cold-start"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        found = cold_starts(control_plane.seen(plane, name, datetime.now(UTC), ended=ENDED))
+        seen = control_plane.seen(plane, name, datetime.now(UTC), ended=ENDED)
+        found = _with_caches(cold_starts(seen), plane, seen.spec)
         if is_json:
             echo_json(found.to_json())
         else:
             _print(found)
 
 
+def _with_caches(found: ColdStarts, plane: ControlPlane, spec: ServiceSpec | None) -> ColdStarts:
+    """With the accelerators for which there is no engine cache."""
+    from spotrelay.operator.cli.packs import without_cache_deployed
+    from spotrelay.plane.core.ports import Denied
+
+    if spec is None or not found.starts:
+        return found
+    try:
+        return replace(found, without_cache=tuple(without_cache_deployed(plane, spec)))
+    except Denied:
+        return replace(found, without_cache=None)
+
+
 def _print(found: ColdStarts) -> None:
+    from spotrelay.operator.cli.packs import no_cache
     from spotrelay.operator.cli.tables import console, draw, room, table
     from spotrelay.operator.look.cold_start import bar, drawn_longest_s
 
@@ -80,6 +103,12 @@ def _print(found: ColdStarts) -> None:
             longest = duration(max(one.took_s))
             usual.add_row(one.letter, one.name, one.whose, duration(one.median_s), longest, one.advice)
         draw(out, usual)
+    if found.without_cache is None:
+        draw(out, "")
+        draw(out, UNSEEN)
+    elif words := no_cache(found.service, "FILE", found.without_cache, is_packed=True):
+        draw(out, "")
+        draw(out, f"{words}, and spotrelay up FILE lets replicas have it")
     if found.goal:
         draw(out, "")
         draw(out, found.goal.words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from spotrelay.file.compile.check import local_files
 from spotrelay.file.service import Service, in_region
 from spotrelay.file.source.inputs import Inputs, InputsError, inputs
 from spotrelay.messages import few
-from spotrelay.operator.cli import cdk, control_plane, models, packs
+from spotrelay.operator.cli import cdk, control_plane, models, packs, start_plans
 from spotrelay.operator.cli.cdk import Cdk
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.files import load_all
@@ -32,7 +32,7 @@ from spotrelay.operator.look.progress import Progress, progress
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import translated
 from spotrelay.plane.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
-from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
+from spotrelay.plane.core.ports import Denied, PortError, Throttled, Unavailable, UnreadableDocument
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.view.rows import rows
 from spotrelay.plane.view.words import duration
@@ -176,8 +176,11 @@ class Deployer:
         self.clients = Clients(session)
         self.account = str(self.clients.sts.get_caller_identity()["Account"])
         self.stacks = Stacks(self.clients)
+        self._where = where
         self._services = services
         self._scratch = scratch
+        self._sizes: dict[str, int] = {}
+        self._seen: dict[str, start_plans.Seen] = {}
         self._teller = teller
         self._limit = limit
         home = scratch / "home"
@@ -217,7 +220,25 @@ class Deployer:
         if {**cdk.configured(), **context}.get("kms_key_arn") and any(s.use_spot for s in self._services):
             self._must_have_spots_role()
         self._must_leave_others_alone(assembly, others, asked)
+        self._tell_starts(assembly)
         return assembly
+
+    def _tell_starts(self, assembly: Assembly) -> None:
+        """What becomes of the starts of services whose files say how long one may take."""
+        for service in self._services:
+            if service.start_within_s is None:
+                continue
+            seen = replace(self._seen.get(service.name, start_plans.Seen()), sizes=self._sizes)
+            if stack := self.stacks.find(SERVICE_STACK + service.name):
+                made = self.compared(assembly, service.name, stack)
+                try:
+                    seen = replace(
+                        seen, measured=start_plans.measured(found(self._where), service.name, made)
+                    )
+                except (PortError, CommandError, UnreadableDocument) as error:
+                    self._teller.say(f"{service.name}: what its starts took can't be read: {error}")
+            for line in start_plans.lines(in_region(service, self.region), seen):
+                self._teller.say(line)
 
     def deploy(self, assembly: Assembly, parameters: Mapping[str, str] | None = None) -> None:
         """Deploy them, the shared ones first. No other service's stack is touched.
@@ -295,6 +316,7 @@ class Deployer:
         there = models.found(self.clients, self._services)
         if there.problems:
             raise CommandError("\n".join(map(str, there.problems)))
+        self._sizes = {source: one.size for source, one in there.stored.items()}
         for source, one in there.stored.items():
             self._teller.say(f"{source}: {one.objects} objects, {one.size / 1e9:.1f} GB")
         for words in there.notices:
@@ -311,7 +333,10 @@ class Deployer:
         for service in self._services:
             if service.pack is None:
                 continue
-            made = packs.there(self.clients, packs.bucket(self.account, self.region), service)
+            bucket = packs.bucket(self.account, self.region)
+            made = packs.there(self.clients, bucket, service)
+            if service.start_within_s is not None:
+                self._seen[service.name] = start_plans.looked_at(self.clients, bucket, service, made)
             if not made.packs:
                 self._teller.say(
                     f"{service.name}: no pack fits its set-up, so each replica runs it: once this is"

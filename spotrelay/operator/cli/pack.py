@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,7 +185,7 @@ def _deployed(
 
     clients = plane.clients
     deployed = packs.Deployed.found(clients, spec.launch_template_id, str(spec.version))
-    plan = _plan(deployed.user_data)
+    plan = deployed.plan
     stack = Stacks(clients).find(SERVICE_STACK + service.name)
     profile_arn = stack.outputs.get(PACK_PROFILE_OUTPUT) if stack else None
     if plan is None or profile_arn is None:
@@ -323,21 +322,6 @@ def _sweep(plane: ControlPlane, name: str, plan: Mapping[str, Any], found: Found
     else:
         if count:
             teller.say(f"{count} objects of older packs deleted")
-
-
-def _plan(user_data: str) -> dict[str, Any] | None:
-    """What a deployed instance reads of packs; None: it knows none."""
-    from ruamel.yaml import YAML
-
-    from spotrelay.file.instance import packs
-    from spotrelay.file.instance.unit import HOME
-
-    config = YAML(typ="safe", pure=True).load(user_data) if user_data.startswith("#cloud-config") else {}
-    for one in config.get("write_files", []):
-        if one["path"] == f"{HOME}/{packs.PLAN}":
-            plan: dict[str, Any] = json.loads(one["content"])
-            return plan
-    return None
 
 
 def _usd(amount: float | None) -> str:

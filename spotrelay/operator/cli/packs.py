@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from spotrelay.file.catalog import find_type
 from spotrelay.file.instance import engine
 from spotrelay.file.instance.packs import bootstrap_bucket
 from spotrelay.file.service import Service
-from spotrelay.operator.aws.packs import Made, below, made
+from spotrelay.operator.aws.packs import Deployed, Made, below, made
 from spotrelay.operator.cli import cdk
+from spotrelay.operator.look.access import ControlPlane
 from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.core.spec import ServiceSpec
 
 
 def bucket(account: str, region: str) -> str:
@@ -33,10 +38,34 @@ def caches(service: Service, made: Made) -> dict[str, str]:
 def without_cache(service: Service, made: Made) -> str | None:
     """Which of its accelerators have no engine cache, and how to make one; None: all have one."""
     lacking = [kind for kind in engine.kinds(service) if kind not in made.caches]
+    return no_cache(service.name, str(service.path), lacking, is_packed=bool(made.packs))
+
+
+def no_cache(service: str, file: str, lacking: Sequence[str], *, is_packed: bool) -> str | None:
+    """The same, of these accelerators. `is_packed`: set-up has a pack, on which a cache is made."""
     if not lacking:
         return None
-    which = f" --accelerator {lacking[0]}" if made.packs else ""
+    which = f" --accelerator {lacking[0]}" if is_packed else ""
     return (
-        f"{service.name}: no engine cache for {', '.join(lacking)}: there each start compiles; spotrelay pack"
-        f" {service.path}{which} makes one"
+        f"{service}: no engine cache for {', '.join(lacking)}: there each start compiles; spotrelay pack"
+        f" {file}{which} makes one"
     )
+
+
+def without_cache_deployed(plane: ControlPlane, spec: ServiceSpec) -> list[str]:
+    """The accelerators of a deployed version for which its replicas know no engine cache.
+
+    Nothing where none is kept (`spotrelay.pack.warm`).
+
+    Raises:
+        PortError: EC2 doesn't say.
+    """
+    types = list(filter(None, map(find_type, sorted({pool.instance_type for pool in spec.pools}))))
+    if not engine.families(types):
+        return []
+    deployed = Deployed.found(plane.clients, spec.launch_template_id, str(spec.version))
+    known = (deployed.plan or {}).get("caches")
+    if known is None:
+        return []
+    kinds = {family: kind for family, kind in engine.families(types).items() if family not in known}
+    return sorted({*kinds.values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -15,9 +15,11 @@ from rich.text import Text
 from spotrelay.file.compile.costs import Costs
 from spotrelay.file.instance.userdata import MAX_BYTES
 from spotrelay.file.service import Description, Problem, Service, describe
+from spotrelay.operator.advice.start_plan import Plan, to_json, told, warning
 from spotrelay.operator.cli.errors import EXIT_BAD_INPUT
 from spotrelay.operator.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.operator.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.operator.cli.start_plans import Seen, plan_of
 from spotrelay.operator.cli.telling import echo_json
 
 
@@ -51,17 +53,20 @@ def validate(
     where = Where(region, profile, endpoint_url)
     services, problems = load_all(files, given(env, env_file, secret, name))
     advice: Sequence[_Advice] = ()
+    seen: Mapping[str, Seen] = {}
     if account and services:
-        lacks, advice = _lacks(services, where)
+        lacks, advice, seen = _lacks(services, where)
         problems += lacks
     priced = _priced(services, where) if prices and services else _Priced([None] * len(services))
     advice = [*advice, *(_Advice("warning", line) for line in priced.advice)]
+    plans = _plans(services, seen)
+    advice += [_Advice("warning", line) for line in map(warning, plans.values()) if line]
     described = [describe(service, cost) for service, cost in zip(services, priced.costs, strict=True)]
     if is_json:
-        echo_json(_document(described, problems, advice))
+        echo_json(_document(described, problems, advice, list(plans.values())))
     else:
         for facts in described:
-            out.print(_table(facts))
+            out.print(_table(facts, plans.get(facts.name)))
             for kind, told in (("warning", facts.warnings), ("notice", facts.notices)):
                 for problem in told:
                     _labelled(err, kind, str(problem))
@@ -81,7 +86,10 @@ def _labelled(console: Console, kind: str, text: str) -> None:
 
 
 def _document(
-    described: Sequence[Description], problems: Sequence[Problem], advice: Sequence[_Advice]
+    described: Sequence[Description],
+    problems: Sequence[Problem],
+    advice: Sequence[_Advice],
+    plans: Sequence[Plan],
 ) -> dict[str, Any]:
     """Everything that the tables and lines say, for scripts."""
     return {
@@ -89,11 +97,18 @@ def _document(
         "warnings": [one.text for one in advice if one.kind == "warning"],
         "notices": [one.text for one in advice if one.kind == "notice"],
         "problems": [asdict(problem) for problem in problems],
+        **({"starts": [to_json(plan) for plan in plans]} if plans else {}),
     }
 
 
-def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[_Advice]]:
-    """What the account lacks for the services, and what is well to know."""
+def _plans(services: Sequence[Service], seen: Mapping[str, Seen]) -> dict[str, Plan]:
+    """By service, of those that say how long a start may take."""
+    found = {service.name: plan_of(service, seen.get(service.name, Seen())) for service in services}
+    return {name: plan for name, plan in found.items() if plan}
+
+
+def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[_Advice], dict[str, Seen]]:
+    """What the account lacks for the services, what is well to know, and what it has for their starts."""
     from spotrelay.operator.cli.account import account_in
     from spotrelay.operator.cli.control_plane import errors_shown
 
@@ -107,10 +122,12 @@ def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], li
         models = asked.models(services)
         lacks += models.problems
         barely = [line for service in services for line in asked.barely_has(service)]
-        return lacks, [
+        seen, unseen = asked.starts(services, models)
+        advice = [
             *(_Advice("warning", line) for line in asked.warnings(len(services))),
-            *(_Advice("notice", line) for line in (*barely, *models.notices)),
+            *(_Advice("notice", line) for line in (*barely, *models.notices, *unseen)),
         ]
+        return lacks, advice, seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +226,7 @@ def _pools(facts: Description) -> str:
     return f"{facts.pools_per_zone} in {where}{known}"
 
 
-def _table(facts: Description) -> Table:
+def _table(facts: Description, plan: Plan | None) -> Table:
     table = Table(title=facts.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -233,6 +250,8 @@ def _table(facts: Description) -> Table:
         "files": "\n".join(facts.files) or "none of this machine",
         "user data": f"{facts.user_data_bytes} of {MAX_BYTES} bytes",
     }
+    if plan:
+        rows["start within"] = "\n".join(told(plan))
     for name, value in rows.items():
         table.add_row(name, Text(value))  # or a path with brackets in it would be taken for markup
     return table

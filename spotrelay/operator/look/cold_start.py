@@ -110,7 +110,9 @@ class Goal:
                 " themselves. Ask for more, or have standbys: docs/standbys.md"
             )
         parts = ", ".join(f"{one.name} ({duration(one.median_s)})" for one in self.to_shorten)
-        return f"{kept}. Shorten {parts}" if parts else kept
+        if not parts:
+            return kept
+        return f"{kept}. Shorten {parts}: spotrelay validate --account FILE says by what"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class ColdStarts:
     """Of cold starts that are over; a resume is none, because it has no set-up."""
     goal: Goal | None = None
     """None: the service file asks for none."""
+    without_cache: tuple[str, ...] | None = ()
+    """The accelerators that lack an engine cache, where the file keeps some; None: unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON: times in ISO 8601, durations in seconds."""
@@ -143,6 +147,7 @@ class ColdStarts:
                 for one in self.usual
             ],
             "start_within": _goal_json(self.goal) if self.goal else None,
+            "without_engine_cache": None if self.without_cache is None else list(self.without_cache),
         }
 
 

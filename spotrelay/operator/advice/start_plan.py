@@ -170,8 +170,8 @@ def planned(
     chosen: list[Way] = []
     for way in WAYS:
         before = asked.groups(chosen)
-        if _is_all_kept(before) or _least(before, lambda one: one.phase in NOT_OURS).shortest_s >= within_s:
-            break
+        if _least(before, lambda one: one.phase in NOT_OURS).shortest_s >= within_s:
+            break  # nothing helps
         more = [*chosen, way]
         if asked.are_possible(more) and _is_shorter(before, asked.groups(more)):
             chosen = more
@@ -191,14 +191,12 @@ def planned(
 
 def _needed(asked: _Asked, chosen: list[Way]) -> list[Way]:
     """Without those that bring nothing any more, now that others are there; rent isn't paid for seconds."""
-    ends = asked.groups(chosen)
     for way in chosen[::-1]:
         fewer = [one for one in chosen if one is not way]
-        if asked.are_possible(fewer):
-            found = asked.groups(fewer)
-            is_as_good = _verdicts(found) == _verdicts(ends)
-            if is_as_good and (way.is_rent or _is_all_kept(found) or not _is_shorter(found, ends)):
-                chosen = fewer
+        with_it, without = asked.groups(chosen), asked.groups(fewer)
+        brings_nothing = way.is_rent or _is_all_kept(without) or not _is_shorter(without, with_it)
+        if brings_nothing and _verdicts(without) == _verdicts(with_it) and asked.are_possible(fewer):
+            chosen = fewer
     return chosen
 
 
@@ -214,7 +212,7 @@ def _others(asked: _Asked, service: str, ends: Sequence[Group]) -> Iterator[str]
     setting = asked.setting
     if _is_slow(asked) and setting.weights is Weights.BUCKET and not setting.has_peers:
         yield "spotrelay.peers: true, as the bucket is slower than worked out: docs/peers.md"
-    if setting.sets_up and setting.pack is None and setting.may_be_packed and not setting.is_pack_declared:
+    if setting.may_be_packed and not setting.is_pack_declared:
         yield "a pack of what setup makes, where that takes long: docs/packs.md"
     if setting.is_in_container:
         yield "no container, but a pack of the same software: docs/cold-start.md, Images"

@@ -141,7 +141,7 @@ class Setting:
     is_pack_known: bool = True
     """Whether somebody has looked if there is one."""
     may_be_packed: bool = True
-    """Whether a pack may stand for its set-up at all."""
+    """Whether there is a set-up for which a pack may stand."""
     engine: str | None = None
     """`VLLM`, `LLAMA_CPP`; None: another, of which nothing is known."""
     is_cache_kept: bool = False
@@ -330,8 +330,7 @@ def _load(setting: Setting, type_: InstanceType, host: _Host) -> Estimate:
     if setting.weights is Weights.HUB:
         span, words = fetched_from_hub(setting)
         parts, whys = parts + span, [words]
-    if type_.accelerator in setting.caches and type_.accelerator in setting.cached_start_s:
-        took_s = setting.cached_start_s[type_.accelerator]
+    if took_s := setting.cached_start_s.get(type_.accelerator):
         # The instance that packed has fetched the weights once before.
         why = [*whys, f"with its engine cache, as {type_.accelerator} took when it was made"]
         return Estimate(Phase.LOAD, parts + Span(took_s, took_s), ", ".join(why), is_measured=not whys)

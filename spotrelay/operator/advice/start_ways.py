@@ -80,7 +80,7 @@ class DeclareIt(PackIt):
 
     def applies(self, at: At) -> bool:
         """There is a set-up for which one may stand."""
-        return at.setting.sets_up and at.setting.may_be_packed and not at.setting.is_pack_declared
+        return at.setting.may_be_packed and not at.setting.is_pack_declared
 
     def change(self, at: At) -> Setting:
         """With a goal it keeps by itself what vLLM compiles."""
@@ -106,8 +106,8 @@ class MakeCaches(Way):
     phases = (Phase.LOAD,)
 
     def applies(self, at: At) -> bool:
-        """The set-up is packed, on which they are made."""
-        return at.setting.pack is not None and at.setting.is_cache_kept and _compiles(at)
+        """They are kept: then a set-up is packed, on which they are made, or `PackIt` is chosen before."""
+        return at.setting.is_cache_kept
 
     def change(self, at: At) -> Setting:
         """Each has one."""
@@ -124,12 +124,8 @@ class KeepCaches(MakeCaches):
 
     def applies(self, at: At) -> bool:
         """They could be kept."""
-        return (
-            at.setting.pack is not None
-            and not at.setting.is_cache_kept
-            and at.setting.may_keep_cache
-            and _compiles(at)
-        )
+        setting = at.setting
+        return setting.pack is not None and not setting.is_cache_kept and setting.may_keep_cache
 
     def what(self, at: At) -> str:
         """What to write, and the command."""
@@ -196,8 +192,8 @@ class FasterDisk(Way):
         _, self._mibps = TIERS[tier]
 
     def applies(self, at: At) -> bool:
-        """It is faster than what is there."""
-        return at.setting.disk_tier is not None and self._mibps > at.setting.throughput_mibps
+        """The volume is of a tier. A slower one shortens nothing, and isn't chosen."""
+        return at.setting.disk_tier is not None
 
     def change(self, at: At) -> Setting:
         """It has this tier."""
@@ -229,8 +225,3 @@ def _packing(at: At) -> str:
     kinds = ", ".join(sorted(at.kinds))
     more = f", and --accelerator NAME for each GPU that it says has no cache: {kinds}"
     return f"spotrelay pack {at.path}{more if at.setting.is_cache_kept and len(at.kinds) > 1 else ''}"
-
-
-def _compiles(at: At) -> bool:
-    """Whether its engine does, without a cache, on some of its accelerators."""
-    return at.setting.engine == VLLM and bool(at.kinds - at.setting.caches)

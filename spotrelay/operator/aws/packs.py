@@ -247,13 +247,12 @@ def keys(clients: Clients, bucket: str, prefix: str, manifests: Iterable[str]) -
     for manifest in manifests:
         key = f"{prefix}/{manifest}.json"
         try:
-            with translated():
-                body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            said = _manifest(clients, bucket, key)
         except Denied as denied:
             if denied.code != NO_OBJECT:
                 raise
             continue
-        found |= {key, *(f"{prefix}/{shard['sha256']}" for shard in json.loads(body)["shards"])}
+        found |= {key, *(f"{prefix}/{shard['sha256']}" for shard in said["shards"])}
     return found
 
 
@@ -263,10 +262,8 @@ def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: st
     Raises:
         PortError: S3 can't be asked.
     """
-    with translated():
-        key = f"{prefix}/{CACHES}/{kind}/{manifest}.json"
-        body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    first_s, second_s = json.loads(body)["starts_s"]
+    said = _manifest(clients, bucket, f"{prefix}/{CACHES}/{kind}/{manifest}.json")
+    first_s, second_s = said["starts_s"]
     return first_s, second_s
 
 
@@ -276,10 +273,14 @@ def sizes(clients: Clients, bucket: str, prefix: str, manifest: str) -> tuple[in
     Raises:
         PortError: S3 can't be asked.
     """
-    with translated():
-        body = clients.s3.get_object(Bucket=bucket, Key=f"{prefix}/{manifest}.json")["Body"].read()
-    said = json.loads(body)
+    said = _manifest(clients, bucket, f"{prefix}/{manifest}.json")
     return said["unpacked"], sum(shard["size"] for shard in said["shards"])
+
+
+def _manifest(clients: Clients, bucket: str, key: str) -> dict[str, Any]:
+    with translated():
+        said: dict[str, Any] = json.loads(clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    return said
 
 
 def drop(clients: Clients, bucket: str, prefix: str, kept: Collection[str], before: datetime) -> int:

@@ -476,7 +476,14 @@ def test_what_the_stacks_warn_of_is_told(
 
     monkeypatch.setattr(deployer._cdk, "synth", synth)
     service = SimpleNamespace(
-        name="chat", use_spot=True, path=tmp_path, secrets={}, models=(), pack=None, warnings=["a token"]
+        name="chat",
+        use_spot=True,
+        path=tmp_path,
+        secrets={},
+        models=(),
+        pack=None,
+        start_within_s=None,
+        warnings=["a token"],
     )
     monkeypatch.setattr(deployer, "_services", [service])
     deployer.synthesized({})

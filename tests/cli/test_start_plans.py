@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 
 from spotrelay.file.service import Service, load, pinned, user_data
 from spotrelay.operator.advice.start_plan import Verdict
-from spotrelay.operator.advice.start_time import VLLM, Image, Packed, Phase, Span, Weights, usual_pack
+from spotrelay.operator.advice.start_time import (
+    VLLM,
+    Image,
+    Measured,
+    Packed,
+    Phase,
+    Span,
+    Weights,
+    usual_pack,
+)
 from spotrelay.operator.aws.models import Stored
 from spotrelay.operator.aws.packs import Made, below
 from spotrelay.operator.cli import cold_start, deploying, packs, start_plans
@@ -45,6 +54,8 @@ envs: {MODEL_NAME: meta-llama/Meta-Llama-3-8B-Instruct}
 setup: make-it
 run: vllm serve "$MODEL_NAME"
 """
+
+DEMO = ASKS.replace("name: chat", "name: demo")
 
 Loads = Callable[..., Service]
 
@@ -170,7 +181,7 @@ def test_models_are_as_large_as_the_bucket_says(path: str, is_on_volume: bool, c
     assert setting_of(service, Seen({"s3://b-2": 5})).weights_bytes == 16e9
 
 
-@pytest.mark.parametrize("text", [ASKS.replace("name: chat", "name: demo")])
+@pytest.mark.parametrize("text", [DEMO])
 def test_validate_looks_into_the_account(account: Account) -> None:  # noqa: F811
     """For packs and sizes of who asks; what it may not see it says, and asks nothing for who doesn't ask."""
     asked = Asked("us-east-1", Quotas(account.clients), account.clients)
@@ -200,7 +211,7 @@ def made(account: Account) -> Made:  # noqa: F811 - pytest's way to name a fixtu
     return packs.there(account.clients, BUCKET, account.service)
 
 
-@pytest.mark.parametrize("text", [ASKS.replace("name: chat", "name: demo")])
+@pytest.mark.parametrize("text", [DEMO.replace("accelerators: L4", "accelerators: {L4, A10G}")])
 def test_a_packs_manifest_says_how_large_it_is(account: Account) -> None:  # noqa: F811
     """And its cache's what the engine took with it. What can't be read is as for a usual one."""
     assert looked_at(account.clients, BUCKET, account.service, made(account)) == Seen(is_known=True)
@@ -216,11 +227,12 @@ def test_a_packs_manifest_says_how_large_it_is(account: Account) -> None:  # noq
         cached_start_s={"L4": 31.2},
     )
     setting = setting_of(account.service, found)
-    assert (setting.pack, setting.caches, setting.is_pack_known) == (Packed(900, 300), {"L4"}, True)
+    assert (setting.pack, setting.caches) == (Packed(900, 300), frozenset({"L4"}))
+    assert setting.is_pack_known
     account.packed(b"{}")
     unread = looked_at(account.clients, BUCKET, account.service, made(account))
     assert setting_of(account.service, unread).pack == usual_pack(VLLM)
-    assert (unread.is_packed, unread.caches) == (True, {"L4"})
+    assert (unread.is_packed, unread.caches) == (True, frozenset({"L4"}))
 
 
 def test_a_manifest_that_may_not_be_read_is_unknown(
@@ -337,7 +349,7 @@ def test_a_goal_that_a_type_misses_warns(chat: Loads) -> None:
     """In `up` a line; nothing is left out."""
     both = chat(("accelerators: L4", "accelerators: {L4, A10G}"), ("meta-llama/Meta", "somebody/Meta"))
     service = replace(both, pack=None, setup=None)
-    slow = {"A10G": {Phase.LOAD: start_plans.start_time.Measured(Span(2000, 2000), 1)}}
+    slow = {"A10G": {Phase.LOAD: Measured(Span(2000, 2000), 1)}}
     plan = plan_of(service, Seen(measured=slow))
     assert plan is not None
     assert plan.at_best is Verdict.MISSED

@@ -241,8 +241,10 @@ def _is_slow(asked: _Asked) -> bool:
     """Whether models took much longer than they should on some type's accelerator."""
     for type_ in asked.types:
         took = asked.known.get(type_.accelerator, {}).get(Phase.MODELS)
-        (of, *_) = [one for one in estimates(asked.setting, type_) if one.phase is Phase.MODELS] or [None]
-        longest_s = of.span.longest_s if of else 0.0
+        worked_out = [
+            one.span.longest_s for one in estimates(asked.setting, type_) if one.phase is Phase.MODELS
+        ]
+        longest_s = worked_out[0] if worked_out else 0.0
         if took and longest_s is not None and (took.span.longest_s or 0.0) > max(longest_s * SLOWER, 1.0):
             return True
     return False

@@ -31,7 +31,7 @@ SERVICE = """
 name: packed
 service: {{replicas: 1, readiness_probe: {{path: /who, initial_delay_seconds: 600}}}}
 resources: {{accelerators: "L4:1", use_spot: true, ports: 8081}}
-spotrelay: {{pack: {{paths: [{made}], warm: true}}}}
+spotrelay: {{start_within: 10m, pack: {{paths: [{made}], warm: true}}}}
 setup: |
   mkdir -p {made}
   echo "$RANDOM $RANDOM $RANDOM" > {made}/who
@@ -130,9 +130,10 @@ def done(command: Command, *arguments: str) -> str:
 def test_replicas_start_from_a_pack_while_there_is_one(walk: Walk, spotrelay: Command) -> None:
     """Set-up runs once and for the pack, then on no replica; without the pack it runs again, and says so.
 
-    The same holds of what an engine compiles.
+    The same holds of what an engine compiles. What becomes of the goal `up` says by what is there.
     """
     said = done(spotrelay, "up", walk.file)
+    assert "packed: start_within 10 min: within reach, and not certain. A start takes " in said
     assert "packed: no pack fits its set-up, so each replica runs it" in said
     assert (walk.ran, walk.starts) == (1, ["compiled"])
     (first,) = walk.instances(TAG_SERVICE)
@@ -150,6 +151,13 @@ def test_replicas_start_from_a_pack_while_there_is_one(walk: Walk, spotrelay: Co
     (walk.directory / "made" / "who").write_text("of no pack")
     said = done(spotrelay, "up", walk.file)
     assert "packed: replicas start from the pack of 20" in said
+    assert "packed: start_within 10 min: kept. A start takes " in said
+    assert "(from its pack)" in said
+    assert "(with its engine cache, as L4 took when it was made)" in said
+    assert "measured (1 start)" in said, "EC2 and the load balancer"
+    told = done(spotrelay, "cold-start", "packed")
+    assert "start_within: 10 min: " in told
+    assert "no engine cache for" not in told
     (second,) = (i for i in walk.instances(TAG_SERVICE) if i["InstanceId"] != first["InstanceId"])
     assert (walk.ran, walk.made, walk.starts) == (0, packed, ["found"])
 

@@ -149,6 +149,7 @@ def test_a_setting_is_what_the_file_says(chat: Loads) -> None:
         ("setup: make-it", "setup: make-it\nfile_mounts: {/a: s3://b-1/a}", "copies", True),
         ("disk_size: 128", "disk_size: 128, disk_tier: best", "disk_tier", "best"),
         ("meta-llama/Meta-Llama-3-8B-Instruct", "somebody/else", "weights", Weights.ELSEWHERE),
+        ("meta-llama/Meta-Llama", "mine/meta-llama/Meta-Llama", "weights", Weights.ELSEWHERE),
         ("Llama-3-8B-Instruct", "Llama-3-8B-Instruct-AWQ", "weights_bytes", None),
         ("run: vllm", "run: sglang", "engine", "sglang"),
         ("run: vllm", "run: llama-server; vllm", "engine", None),

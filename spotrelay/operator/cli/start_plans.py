@@ -111,7 +111,7 @@ def setting_of(service: Service, seen: Seen) -> Setting:
     weights, size = _weights(service, seen)
     has_standbys = service.may_have_standbys
     tiers = {speed: tier for tier, speed in TIERS.items()}
-    image = Image.OWN if service.image.by_region else _IMAGES.get(service.image.reference, Image.OWN)
+    image = _IMAGES.get(service.image.reference, Image.OWN)
     pack = (seen.pack or usual_pack(name)) if service.pack and seen.is_packed else None
     return Setting(
         image=image,

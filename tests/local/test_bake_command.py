@@ -215,6 +215,7 @@ def test_it_asks_before_it_costs(service: Deployed) -> None:
     assert "Go on?" in out
     assert not service.left()
     assert "--json needs --yes" in service.run("--json")[2]
+    assert f"--prune bakes nothing: leave out --base {BASE}" in service.run("--prune", "--base", BASE)[2]
 
 
 def test_images_do_not_pile_up(service: Deployed) -> None:
@@ -350,6 +351,16 @@ def test_an_image_that_fails(service: Deployed, monkeypatch: pytest.MonkeyPatch)
     assert "EC2 has made no image: ami-" in err
     assert "is failed: Client.InternalError" in err
     assert not service.images()
+    assert not service.left()
+
+
+def test_an_image_that_somebody_deregisters(service: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While EC2 makes it: nobody waits for it, and the instance ends."""
+    ec2: Any = service.clients.ec2
+    meanwhile(monkeypatch, "bake", lambda: ec2.deregister_image(ImageId=next(iter(service.images()))))
+    code, _, err = service.run("--yes")
+    assert code == 1
+    assert "somebody has deregistered ami-" in err
     assert not service.left()
 
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from spotrelay.file.instance.unit import HOME
 from spotrelay.file.instance.userdata import environment
 from spotrelay.file.service import Service, user_data
 from tests.service.conftest import Loader
+from tests.service.test_packs import imported
 
 FILE = """\
 service: {replicas: 1}
@@ -171,6 +173,11 @@ def test_who_fails_says_so_and_ends(home: Path, root: Path, monkeypatch: pytest.
     assert bake.main() == 1
     assert said == ["spotrelay: nothing is baked: disk is full"]
     assert (home / "crash.sh").exists()
+
+
+def test_it_runs_on_the_instances_python() -> None:
+    """As a script without the package, of what Python 3.9 reads."""
+    assert imported(Path(bake.__file__).read_text(encoding="utf-8")) <= sys.stdlib_module_names
 
 
 def written(text: bytes) -> dict[str, str]:

@@ -13,6 +13,7 @@ from spotrelay.file.instance import packing, packs
 from spotrelay.file.instance.unit import HOME
 from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
+from spotrelay.plane.aws.fleet import instance_of
 from spotrelay.plane.core.instances import RefusalKind
 from spotrelay.plane.core.names import TAG_LAUNCH_TEMPLATE_VERSION
 from spotrelay.plane.core.pools import CapacityPool
@@ -101,7 +102,7 @@ def workers(clients: Clients, tag: str, service: str, states: Collection[str] = 
             one["State"]["Name"],
             next((t["Value"] for t in one.get("Tags", ()) if t["Key"] == TAG_LAUNCH_TEMPLATE_VERSION), ""),
             one["ImageId"],
-            CapacityPool(region, one["Placement"]["AvailabilityZone"], one["InstanceType"]),
+            instance_of(one, region).offering.pool,
             one["LaunchTime"],
         )
         for reservation in reservations

@@ -99,7 +99,8 @@ def statements(role: iam.Role, service: Service, files: Files | None) -> Iterato
         if isinstance(mount.source, Bucket):
             yield from _bucket_statements(role, mount.source, is_writable=mount.is_writable)
     for model in service.models:
-        yield from _bucket_statements(role, model.source, is_writable=False, is_hashed=service.peers)
+        if isinstance(model.source, Bucket):
+            yield from _bucket_statements(role, model.source, is_writable=False, is_hashed=service.peers)
     if service.container is not None and (repository := ecr_registry(service.container)):
         yield iam.PolicyStatement(
             actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],

@@ -146,7 +146,7 @@ def _fetch(plan: dict[str, Any]) -> dict[str, object]:
         for at in range(0, len(content), length)
     ]
     model = fetch.Model("bucket", MODEL, into, None)
-    fetch._room(into, [one])
+    fetch.room(into, [one])
     sources = [peers.Source(address, MODEL) for address in plan["peers"]]
     sources += [_Slow(plan["bucket"], MODEL)] if plan["bucket"] else []
     began, cpu = time.monotonic(), time.process_time()

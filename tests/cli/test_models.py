@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from spotrelay.file.instance.fetch import Object
+from spotrelay.file.instance import web
+from spotrelay.file.instance.fetch import FetchError, Object
+from spotrelay.file.instance.web import Seen
 from spotrelay.file.service import Service, load
 from spotrelay.operator.aws.models import Stored
 from spotrelay.operator.cli import models
@@ -100,6 +103,58 @@ def test_what_is_there_is_pinned_by_its_source(monkeypatch: pytest.MonkeyPatch, 
     """As the instances' plan names it."""
     service, told = found(monkeypatch, tmp_path, Stored("us-east-1", 3, 8, "0" * 64))
     assert told.digests == {model.source.url: "0" * 64 for model in service.models}
+
+
+WEB = """\
+service: {{replicas: 1}}
+resources: {{accelerators: L4, ports: 8081, disk_size: 100}}
+spotrelay: {{models: [{{source: "https://x.org/q4.gguf", path: {path}, sha256: {sha256}}}]}}
+run: serve
+"""
+
+
+def of_the_web(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seen: Seen | Exception, path: str
+) -> models.Found:
+    """What becomes of a service with a file of a web server."""
+
+    def look(url: str) -> Seen:
+        assert url == "https://x.org/q4.gguf"
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+    monkeypatch.setattr(web, "look", look)
+    (tmp_path / "chat.yaml").write_text(WEB.format(path=path, sha256="ab" * 32))
+    session: Any = boto3.Session("key", "secret", region_name="us-east-1")
+    return models.found(Clients(session), [load(tmp_path / "chat.yaml")])
+
+
+@pytest.mark.parametrize(
+    ("gib", "path", "problems"),
+    [(25, "/models/q4.gguf", 0), (26, "/models/q4.gguf", 1), (26, "/opt/dlami/nvme/q4.gguf", 0)],
+)
+def test_a_file_of_a_web_server_needs_room_too(
+    gib: int, path: str, problems: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As its server says it; S3 isn't asked, and nothing is pinned beside the file's hash."""
+    told = of_the_web(monkeypatch, tmp_path, Seen("https://cdn.x.org/1", gib * GIB, "", True), path)
+    assert [problem.field for problem in told.problems] == ["resources.disk_size"] * problems
+    assert (told.files, told.notices, told.digests) == ({"https://x.org/q4.gguf": gib * GIB}, [], {})
+
+
+@pytest.mark.parametrize("error", [FetchError("there is no x"), OSError("no route"), IncompleteRead(b"")])
+def test_what_this_machine_cannot_reach_is_a_notice(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An instance may reach it."""
+    told = of_the_web(monkeypatch, tmp_path, error, "/models/q4.gguf")
+    assert told.problems == []
+    assert told.notices == [
+        "chat: whether instances can fetch https://x.org/q4.gguf isn't known, nor its size: from here, "
+        f"{error}"
+    ]
+    assert told.files == {"https://x.org/q4.gguf": None}
 
 
 SHA = {"ChecksumSHA256": "x="}

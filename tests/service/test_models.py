@@ -13,7 +13,7 @@ import pytest
 
 from spotrelay.file.instance import bundle, fetch, models, userdata
 from spotrelay.file.service import load, pinned, user_data
-from spotrelay.file.values.files import Bucket, Model
+from spotrelay.file.values.files import Bucket, Model, WebFile
 
 from .conftest import GOOD, Loader, Refuser
 from .test_userdata import ENABLED, config, files
@@ -44,18 +44,61 @@ def said(source: str = "s3://my-bucket/llama", path: str = "/models/llama", more
     return f'{GOOD}{more}spotrelay: {{models: [{{source: "{source}", path: {path}}}]}}\n'
 
 
+SHA256 = "0123456789ABCDEF" * 4
+
+
+def file(source: str = "https://x.org/q4.gguf", path: str = "/models/q4.gguf", sha256: str = SHA256) -> str:
+    """A service with a file of a web server."""
+    return said(source, path).replace("}]}", f", sha256: {sha256}}}]}}")
+
+
 ANOTHER_PLACE = "would lie one within the other: name another place"
 
 BAD = {
     "a path of this machine": (
         said("./llama"),
-        "8:23: spotrelay.models[0].source: expected s3://bucket/prefix, got './llama'",
+        "8:23: spotrelay.models[0].source: expected s3://bucket/prefix, or a file's https:// address, got"
+        " './llama'",
     ),
     "another store": (
         said("gs://bucket/llama"),
         "and this is Google's storage: copy it to a bucket on S3 first",
     ),
-    "a web address": (said("https://x/llama"), "copies from S3 only: fetch this with curl in `setup`"),
+    "a web address in the clear": (said("http://x.org/llama"), "http://: name its https:// address"),
+    "no hash": (
+        said("https://x.org/q4.gguf"),
+        "spotrelay.models[0].sha256: is missing, and what comes from a web server is used only if it is"
+        " right: what `sha256sum` says of the file; Hugging Face shows it",
+    ),
+    "half a hash": (file(sha256="'0123'"), "sha256: expected 64 hexadecimal digits: what `sha256sum` says"),
+    "a number as a hash": (
+        file(sha256="123"),
+        "sha256: expected the SHA-256 of what https:// names",
+    ),
+    "a hash of a prefix": (
+        file("s3://bucket/x"),
+        "spotrelay.models[0].sha256: is of a file at an https:// address; what is in a bucket `up` pins",
+    ),
+    "a file in a directory": (
+        file("https://x.org/a/q4.gguf?download=true", "/models/"),
+        "spotrelay.models[0].path: expected the file's own path, such as /models/q4.gguf, got '/models/'",
+    ),
+    "a directory of the web": (file("https://x.org/a/"), "expected the address of one file, such as https"),
+    "a host of the web": (file("https://x.org"), "expected the address of one file, such as https"),
+    "no host": (file("https:///a"), "expected an address such as https://host/model.gguf"),
+    "a part of a file": (file("https://x.org/a#b"), "without # and spaces"),
+    "a space": (file("https://x.org/a b"), "without # and spaces"),
+    "an impossible port": (file("https://x.org:x/a"), "expected an address such as https://host/model.gguf"),
+    "a private network": (
+        file("https://10.0.0.1/a"),
+        "is in a private network, where nothing is fetched from",
+    ),
+    "an instance's metadata": (file("https://169.254.169.254/a"), "is in a private network, where nothing"),
+    "this machine": (file("https://localhost:8000/a"), "is in a private network, where nothing is fetched"),
+    "peers": (
+        file().replace("{models", "{peers: true, models"),
+        "spotrelay.models[0].source: with spotrelay.peers models come from buckets: of this file's",
+    ),
     "a wildcard": (said("s3://bucket/llama*"), "expected s3://bucket/prefix, without *, ? and $"),
     "a comma": (said("s3://bucket/a,b"), "expected s3://bucket/prefix, without a comma"),
     "a relative path": (
@@ -89,6 +132,43 @@ def test_a_model_that_cannot_be_is_refused_with_the_remedy(text: str, words: str
     """One error, at its place."""
     (problem,) = problems(text)
     assert words in str(problem)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["https://me:secret-1@x.org/a", "https://x.org/a?b=c&X-Amz-Signature=secret-1", "https://x.org/a?token="],
+)
+def test_no_key_is_in_an_address(source: str, problems: Refuser) -> None:
+    """Everybody who may read a launch template would have it; nor does the error show it."""
+    (problem,) = problems(file(source))
+    assert "spotrelay.models[0].source: has credentials in it, and the launch template shows it" in str(
+        problem
+    )
+    assert "secret-1" not in str(problem)
+
+
+def test_a_file_of_a_web_server_is_a_script_more(service: Loader) -> None:
+    """Its program comes in the fetcher's place, for buckets, too; the file itself says which file it is."""
+    more = f"source: 'https://x.org/q4.gguf?a=b', path: /models/q4.gguf, sha256: {SHA256}"
+    chat = service(f"{GOOD}{MODELS}    - {{{more}}}\n")
+    assert chat.models[2] == Model(WebFile("https://x.org/q4.gguf?a=b", SHA256.lower()), "/models/q4.gguf")
+    found = files(user_data(pinned(chat, {}, {"s3://other": "0" * 64}, {}), "us-east-1"))
+    assert (
+        "ExecStart=/usr/bin/env python3 -I /opt/spotrelay/web.py --keep\n"
+        in found["spotrelay-models.service"]
+    )
+    assert 'python3 -I "$SPOTRELAY_DIR/web.py" || exit 1\n' in found["run.sh"]
+    assert json.loads(found["fetch.json"]) == [
+        {"bucket": "my-bucket", "prefix": "llama3-8b", "path": "/models/llama3-8b"},
+        {"bucket": "other", "prefix": "", "path": "/models/adapters", "digest": "0" * 64},
+        {"url": "https://x.org/q4.gguf?a=b", "sha256": SHA256.lower(), "path": "/models/q4.gguf"},
+    ]
+    shipped = models.scripts(chat)
+    assert shipped == {"fetch.py": models.script(), "web.py": models.web_script()}
+    assert "import fetch\n" in shipped["web.py"]
+    assert "spotrelay.file" not in shipped["web.py"]
+    assert "web.py" not in models.scripts(service(GOOD + MODELS))
+    assert "web.py" not in user_data(service(GOOD + MODELS), "us-east-1")
 
 
 def test_an_instance_fetches_from_its_boot_on(service: Loader) -> None:

@@ -178,6 +178,7 @@ FOLLOWED: dict[str, Any] = {
         },
     },
     "spotrelay": {
+        "models": [{"source": "https://weights.org/a.gguf", "path": "/weights/a.gguf", "sha256": "0" * 64}],
         "busy": {
             "limit": 4,
             "finished": ["done"],

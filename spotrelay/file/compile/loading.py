@@ -26,7 +26,7 @@ from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import ALTERNATIVES
 from spotrelay.file.values.disk import disk
 from spotrelay.file.values.elsewhere import why_not_on_aws
-from spotrelay.file.values.files import Bucket, is_url
+from spotrelay.file.values.files import Bucket, WebFile, is_url
 from spotrelay.file.values.limits import (
     BALANCER_TIMEOUT_S,
     FETCHING_S,
@@ -116,6 +116,13 @@ def _impossible_peers(document: Document, file: ServiceFile, service: Service) -
             "replicas would fetch models from each other, and there are none: add spotrelay.models, or remove"
             " this",
         )
+    for index, model in enumerate(service.models):
+        if isinstance(model.source, WebFile):
+            yield document.problem(
+                ("spotrelay", "models", index, "source"),
+                "with spotrelay.peers models come from buckets: of this file's parts nobody has hashes, by"
+                " which replicas know what another sends: copy it to a bucket, or remove spotrelay.peers",
+            )
     if service.port <= peers.PORT < service.port + max(service.slots.values(), default=1):
         yield document.problem(
             ("resources", "ports"),

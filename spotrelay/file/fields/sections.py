@@ -6,17 +6,30 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from spotrelay.file.fields.evidence import BusySection
 from spotrelay.file.fields.scaling import ReplicaPolicy, ScalingSection
 from spotrelay.file.values import brought
 from spotrelay.file.values.candidate import Fields
-from spotrelay.file.values.files import FilesError, Model, Pack, model_path, model_source, pack_path
+from spotrelay.file.values.files import (
+    HOW_TO_HASH,
+    FilesError,
+    Model,
+    Pack,
+    SecretError,
+    WebFile,
+    model_path,
+    model_source,
+    pack_path,
+    sha256,
+)
 from spotrelay.file.values.parsing import (
     MAX_PORT,
     ZONE,
@@ -189,23 +202,57 @@ def _looked_at(look: Callable[[str], object], value: Any) -> Any:
     if isinstance(value, str):
         try:
             look(value)
+        except SecretError as error:
+            raise rejected(Finding((), str(error))) from error
         except FilesError as error:
             raise rejected(Finding((), f"{error}, got {shown(value)}")) from error
     return value
 
 
-class ModelSection(Fields):
-    """A model that instances fetch from a bucket, from the boot on."""
+def _sha256(value: Any) -> Any:
+    return _looked_at(sha256, value)
 
-    source: Annotated[str, BeforeValidator(_model_source)] = Field(description="s3://bucket/prefix")
+
+class ModelSection(Fields):
+    """A model that instances fetch from a bucket or a web server, from the boot on."""
+
+    source: Annotated[str, BeforeValidator(_model_source)] = Field(
+        description="s3://bucket/prefix, or a file's https:// address"
+    )
     path: Annotated[str, BeforeValidator(_model_path)] = Field(
         description="an absolute path such as /models/llama3-8b"
     )
+    sha256: Annotated[str, BeforeValidator(_sha256)] | None = Field(
+        default=None, description="the SHA-256 of what https:// names, 64 hexadecimal digits"
+    )
+
+    @model_validator(mode="after")
+    def _a_file_has_a_hash(self) -> ModelSection:
+        is_file = isinstance(model_source(self.source), str)
+        if is_file and self.sha256 is None:
+            message = (
+                f"is missing, and what comes from a web server is used only if it is right: {HOW_TO_HASH}"
+            )
+            raise rejected(Finding(("sha256",), message))
+        if not is_file and self.sha256 is not None:
+            message = (
+                "is of a file at an https:// address; what is in a bucket `up` pins by itself: remove this"
+            )
+            raise rejected(Finding(("sha256",), message))
+        if is_file and self.path.endswith("/"):
+            name = posixpath.basename(urlsplit(self.source).path)
+            message = f"expected the file's own path, such as {self.path}{name}, got {shown(self.path)}"
+            raise rejected(Finding(("path",), message))
+        return self
 
     @property
     def compiled(self) -> Model:
         """As instances get it."""
-        return Model(model_source(self.source), model_path(self.path))
+        source = model_source(self.source)
+        path = model_path(self.path)
+        if isinstance(source, str):
+            return Model(WebFile(source, sha256(self.sha256 or "")), path)
+        return Model(source, path)
 
 
 MAX_PACKED = 10

@@ -30,7 +30,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 PIECE_BYTES = 8 * 1024 * 1024
 """What is asked for at once, and lost with a connection. S3 advises ranges of 8 or 16 MB:
@@ -76,6 +76,26 @@ class FetchError(Exception):
     """A model can't be had; says which, why, and what to do."""
 
 
+class Wanted(Protocol):
+    """What is to be where."""
+
+    @property
+    def source(self) -> str:
+        """As a user writes it."""
+
+    @property
+    def path(self) -> Path:
+        """Its place."""
+
+    @property
+    def digest(self) -> str | None:
+        """What it is to be; None: whatever is there."""
+
+    @property
+    def mark(self) -> Path:
+        """Where it is noted what is at its place."""
+
+
 @dataclass(frozen=True)
 class Object:
     """One object of a model, by its key below the model's prefix."""
@@ -88,7 +108,7 @@ class Object:
 
 @dataclass(frozen=True)
 class Model:
-    """What is to be where."""
+    """All below a prefix of a bucket, which is to be in a directory."""
 
     bucket: str
     prefix: str
@@ -101,6 +121,11 @@ class Model:
     def source(self) -> str:
         """As a user writes it."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def mark(self) -> Path:
+        """In the directory."""
+        return self.path / MARK
 
     def key(self, one: Object) -> str:
         """An object's key in the bucket."""
@@ -326,20 +351,60 @@ def refused(model: Model, what: str, status: int, text: bytes) -> Exception:
     return FetchError(f"{what} can't be read: {words}: is {model.bucket} in the instance's region?")
 
 
-def piece(
-    bucket: Bucket, model: Model, connection: http.client.HTTPConnection, one: Object, start: int, length: int
-) -> http.client.HTTPResponse:
-    """The answer that brings a range of an object, which must still be the one that was listed.
+class Origin(Protocol):
+    """Who brings the pieces of a model."""
 
-    Raises:
-        FetchError: it can't be had.
-        OSError, HTTPException: not this time.
-    """
-    headers = {"range": f"bytes={start}-{start + length - 1}", "if-match": one.etag}
-    answer = bucket.ask(connection, model.key(one), headers=headers)
-    if answer.status != 206 or answer.length != length:
-        raise refused(model, f"{model.source}/{one.key}", answer.status, answer.read(4096))
-    return answer
+    connections: int
+    """How many there are at a time."""
+    piece_bytes: int
+    """What is asked for at once."""
+    patience_s: float
+    """How long a piece is asked for."""
+
+    def name(self, one: Object) -> str:
+        """Of an object, as errors tell it."""
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection, which is made with the first request."""
+
+    def piece(
+        self, connection: http.client.HTTPConnection, one: Object, start: int, length: int
+    ) -> http.client.HTTPResponse:
+        """The answer that brings a range of an object, which must still be the one that was looked at.
+
+        Raises:
+            FetchError: it can't be had.
+            OSError, HTTPException: not this time.
+        """
+
+
+class Stored:
+    """A model's bucket, of which it is had."""
+
+    def __init__(self, bucket: Bucket, model: Model) -> None:
+        self._bucket = bucket
+        self._model = model
+        self.connections = CONNECTIONS
+        self.piece_bytes = PIECE_BYTES
+        self.patience_s = PATIENCE_S
+
+    def name(self, one: Object) -> str:
+        """Its address."""
+        return f"{self._model.source}/{one.key}"
+
+    def connect(self) -> http.client.HTTPConnection:
+        """As the bucket does."""
+        return self._bucket.connect()
+
+    def piece(
+        self, connection: http.client.HTTPConnection, one: Object, start: int, length: int
+    ) -> http.client.HTTPResponse:
+        """As S3 sends it, of the object that was listed."""
+        headers = {"range": f"bytes={start}-{start + length - 1}", "if-match": one.etag}
+        answer = self._bucket.ask(connection, self._model.key(one), headers=headers)
+        if answer.status != 206 or answer.length != length:
+            raise refused(self._model, self.name(one), answer.status, answer.read(4096))
+        return answer
 
 
 def write(file: Path, content: memoryview, at: int) -> None:
@@ -357,35 +422,48 @@ def write(file: Path, content: memoryview, at: int) -> None:
             os.close(descriptor)
 
 
-def patiently(do: Callable[[], T], what: str, is_over: Callable[[], bool] = lambda: False) -> T:
+def patiently(
+    do: Callable[[], T],
+    what: str,
+    is_over: Callable[[], bool] = lambda: False,
+    patience_s: float | None = None,
+) -> T:
     """What it gives, once it does.
 
     Raises:
         FetchError: it has been tried for too long, or it says so itself.
     """
     since, tries = time.monotonic(), 0
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     while True:
         try:
             return do()
         except (OSError, http.client.HTTPException) as error:
             tries += 1
-            if is_over() or time.monotonic() - since > PATIENCE_S:
+            if is_over() or time.monotonic() - since > patience_s:
                 why = str(error) or type(error).__name__
                 raise FetchError(f"{what} can't be fetched, tried {tries} times: {why}") from error
             # At random, so that not all connections come back at once.
             time.sleep(random.uniform(0, min(0.1 * 2**tries, 5)))  # noqa: S311 - no secret
 
 
-class _Fetch:
+class Fetch:
     """A model on its way, by several connections: each takes the next piece that nobody has."""
 
-    def __init__(self, bucket: Bucket, model: Model, objects: Iterable[Object], into: Path) -> None:
-        self._bucket = bucket
-        self._model = model
+    def __init__(
+        self,
+        origin: Origin,
+        objects: Iterable[Object],
+        into: Path,
+        written: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`written`: what is called with the start of each piece that is."""
+        self._origin = origin
         self._into = into
+        self._written = written
         self._pieces: queue.SimpleQueue[tuple[Object, int]] = queue.SimpleQueue()
         for one in objects:
-            for start in range(0, one.size, PIECE_BYTES):
+            for start in range(0, one.size, origin.piece_bytes):
                 self._pieces.put((one, start))
         self._failures: list[FetchError] = []
 
@@ -395,7 +473,7 @@ class _Fetch:
         Raises:
             FetchError: a piece can't be had or written.
         """
-        count = min(CONNECTIONS, self._pieces.qsize())
+        count = min(self._origin.connections, self._pieces.qsize())
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
         for thread in threads:
             thread.start()
@@ -405,18 +483,21 @@ class _Fetch:
             raise self._failures[0]
 
     def _work(self) -> None:
-        line = _Line(self._bucket, self._model, self._into)
+        line, is_over = _Line(self._origin, self._into), lambda: bool(self._failures)
+        one = None
         try:
             while not self._failures:
                 one, start = self._pieces.get_nowait()
-                what = f"{self._model.source}/{one.key}"
-                patiently(lambda: line.bring(one, start), what, lambda: bool(self._failures))  # noqa: B023 - called at once
+                bring = lambda: line.bring(one, start)  # noqa: B023, E731 - called at once
+                patiently(bring, self._origin.name(one), is_over, self._origin.patience_s)
+                self._written(start)
         except queue.Empty:
             pass
         except FetchError as error:
             self._failures.append(error)
         except Exception as error:  # noqa: BLE001 - a thread that ends must not leave a hole that nobody sees
-            self._failures.append(FetchError(f"{self._model.source} can't be fetched: {error!r}"))
+            what = self._origin.name(one) if one else "a model"
+            self._failures.append(FetchError(f"{what} can't be fetched: {error!r}"))
         finally:
             line.close()
 
@@ -424,9 +505,8 @@ class _Fetch:
 class _Line:
     """One connection, which is made anew where it broke."""
 
-    def __init__(self, bucket: Bucket, model: Model, into: Path) -> None:
-        self._bucket = bucket
-        self._model = model
+    def __init__(self, origin: Origin, into: Path) -> None:
+        self._origin = origin
         self._into = into
         self._connection: http.client.HTTPConnection | None = None
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
@@ -444,10 +524,10 @@ class _Line:
             FetchError: it can't be had, or written.
             OSError, HTTPException: not this time.
         """
-        length = min(PIECE_BYTES, one.size - start)
+        length = min(self._origin.piece_bytes, one.size - start)
         try:
-            self._connection = self._connection or self._bucket.connect()
-            answer = piece(self._bucket, self._model, self._connection, one, start, length)
+            self._connection = self._connection or self._origin.connect()
+            answer = self._origin.piece(self._connection, one, start, length)
             self._write(answer, one, start, length)
         except BaseException:
             self.close()  # what is left of an answer would be taken for the next
@@ -476,7 +556,7 @@ class disk:  # noqa: N801 - used as a statement
             raise FetchError(f"{self._path} can't be written: {error.strerror or error}") from error
 
 
-def _room(into: Path, objects: Iterable[Object]) -> None:
+def room(into: Path, objects: Iterable[Object]) -> None:
     """Make the files, of their sizes.
 
     Raises:
@@ -504,27 +584,26 @@ def _room(into: Path, objects: Iterable[Object]) -> None:
 
 
 def put(partial: Path, path: Path) -> None:
-    """Let a directory be where another may be: what an image had, or what a mount needs."""
+    """Let it be where something may be: what an image had, or what a mount needs."""
     old = path.with_name(f"{path.name}.old")
     with disk(path):
         shutil.rmtree(old, ignore_errors=True)
         if path.exists():
             path.rename(old)
         partial.rename(path)
+        if old.is_file():
+            old.unlink()
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _mark(model: Model, found: str, boot: str) -> str:
-    return f"{model.source}\n{found}\n{boot}\n"
-
-
-def _is_there(model: Model) -> bool:
+def _is_there(wanted: Wanted) -> bool:
     try:
-        source, found, boot = (model.path / MARK).read_text(encoding="utf-8").split("\n")[:3]
+        source, found, boot = wanted.mark.read_text(encoding="utf-8").split("\n")[:3]
     except (OSError, ValueError):
         return False
     # What the disk may not have had is good for as long as the machine hasn't started anew.
-    return source == model.source and model.digest in (None, found) and boot in ("", _boot())
+    is_it = source == wanted.source and wanted.digest in (None, found) and boot in ("", _boot())
+    return is_it and wanted.path.exists()
 
 
 def _boot() -> str:
@@ -537,7 +616,7 @@ def bring(bucket: Bucket, model: Model, objects: Sequence[Object], into: Path) -
     Raises:
         FetchError: one can't be had or written.
     """
-    _Fetch(bucket, model, objects, into).run()
+    Fetch(Stored(bucket, model), objects, into).run()
 
 
 Bring = Callable[[Bucket, Model, Sequence[Object], Path], None]
@@ -549,55 +628,86 @@ def fetch(model: Model, instance: Instance, how: Bring = bring) -> None:
     Raises:
         FetchError: it can't be had.
     """
-    with disk(model.path):
-        model.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = model.path.with_name(f".{model.path.name}.lock").open("w")
-    with lock:
-        _wait(lock.fileno(), model)
-        if _is_there(model):
-            return
-        began = time.monotonic()
+
+    def get(partial: Path) -> Got:
         bucket = patiently(lambda: Bucket(model.bucket, instance), model.source)
         objects = patiently(lambda: _listed(bucket, model), model.source)
         found = digest(objects)
         if model.digest not in (None, found):
             raise FetchError(f"{model.source} isn't what was deployed, somebody has changed it since: {MEND}")
-        partial = model.path.with_name(f"{model.path.name}.partial")
-        _room(partial, objects)
+        room(partial, objects)
         how(bucket, model, objects, partial)
-        with disk(partial):
-            (partial / MARK).write_text(_mark(model, found, _boot()), encoding="utf-8")
-        put(partial, model.path)
-        size, took_s = sum(one.size for one in objects), time.monotonic() - began
-        rate = size / 1e9 / max(took_s, 0.001)
-        say(f"{model.source} is at {model.path}: {size} bytes in {took_s:.1f} s, {rate:.2f} GB/s")
+        return Got(found, sum(one.size for one in objects), partial)
+
+    have(model, get)
 
 
-def _wait(lock: int, model: Model) -> None:
+@dataclass(frozen=True)
+class Got:
+    """What was fetched."""
+
+    found: str
+    """What it is."""
+    size: int
+    content: Path
+    """Beside its place."""
+
+
+def have(wanted: Wanted, get: Callable[[Path], Got]) -> None:
+    """Have it at its place, unless it is there.
+
+    `get` fetches it into a directory, which it makes.
+
+    Raises:
+        FetchError: it can't be had.
+    """
+    path = wanted.path
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f".{path.name}.lock").open("w")
+    with lock:
+        _wait(lock.fileno(), wanted)
+        if _is_there(wanted):
+            return
+        began = time.monotonic()
+        partial = path.with_name(f"{path.name}.partial")
+        got = get(partial)
+        with disk(wanted.mark):
+            wanted.mark.unlink(missing_ok=True)
+        put(got.content, path)
+        with disk(wanted.mark):
+            wanted.mark.write_text(f"{wanted.source}\n{got.found}\n{_boot()}\n", encoding="utf-8")
+        shutil.rmtree(partial, ignore_errors=True)
+        took_s = time.monotonic() - began
+        rate = got.size / 1e9 / max(took_s, 0.001)
+        say(f"{wanted.source} is at {path}: {got.size} bytes in {took_s:.1f} s, {rate:.2f} GB/s")
+
+
+def _wait(lock: int, wanted: Wanted) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        say(f"waits for {model.source}, which is being fetched")
+        say(f"waits for {wanted.source}, which is being fetched")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def found(model: Model) -> str:
-    """The digest of a model that is there."""
-    return (model.path / MARK).read_text(encoding="utf-8").split("\n")[1]
+def found(wanted: Wanted) -> str:
+    """The digest of what is there."""
+    return wanted.mark.read_text(encoding="utf-8").split("\n")[1]
 
 
-def keep(model: Model) -> None:
-    """Have the disk write a model that is there, and note that it has it."""
-    for file in sorted(model.path.rglob("*")):
+def keep(wanted: Wanted) -> None:
+    """Have the disk write what is there, and note that it has it."""
+    for file in (wanted.path, *sorted(wanted.path.rglob("*"))):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-    mark = model.path / MARK
+    mark = wanted.mark
     source, found, _ = mark.read_text(encoding="utf-8").split("\n")[:3]
-    kept = mark.with_name(f"{MARK}.new")
+    kept = mark.with_name(f"{mark.name}.new")
     kept.write_text(f"{source}\n{found}\n\n", encoding="utf-8")
     kept.replace(mark)
 
@@ -608,14 +718,26 @@ def say(words: str) -> None:
     sys.stderr.flush()
 
 
-def main(how: Bring = bring, then: Callable[[Sequence[Model], Instance], None] | None = None) -> int:
+def fetched(one: Mapping[str, Any], instance: Instance, how: Bring = bring) -> Wanted:
+    """What an entry of the plan names, once it is there.
+
+    Raises:
+        FetchError: it can't be had.
+    """
+    model = Model(one["bucket"], one["prefix"], Path(one["path"]), one.get("digest"))
+    fetch(model, instance, how)
+    return model
+
+
+def main(
+    by: Callable[[Mapping[str, Any], Instance], Wanted] = fetched,
+    then: Callable[[Sequence[Wanted], Instance], None] | None = None,
+) -> int:
     """Have all models, and do what comes then; what is told is in the journal."""
     plan = json.loads((Path(__file__).parent / "fetch.json").read_text(encoding="utf-8"))
-    models = [Model(one["bucket"], one["prefix"], Path(one["path"]), one.get("digest")) for one in plan]
     instance = Instance()
     try:
-        for model in models:
-            fetch(model, instance, how)
+        models = [by(one, instance) for one in plan]
     except FetchError as error:
         say(str(error))
         return 1

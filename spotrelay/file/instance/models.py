@@ -13,12 +13,15 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
+from typing import Any
 
-from spotrelay.file.instance import fetch, peers
+from spotrelay.file.instance import fetch, peers, web
 from spotrelay.file.model import Service
+from spotrelay.file.values.files import Model, WebFile
 
 SCRIPT = "fetch.py"
 PEERS = "peers.py"
+WEB = "web.py"
 PLAN = "fetch.json"
 PATH = "/etc/systemd/system/spotrelay-models.service"
 
@@ -53,16 +56,20 @@ RestartSec=5
 
 def files(service: Service, home: str) -> dict[str, str]:
     """What the fetcher reads, and its unit, by their paths."""
-    plan = [
-        {"bucket": model.source.name, "prefix": model.source.prefix, "path": model.path}
-        | ({"digest": model.digest} if model.digest else {})
-        for model in service.models
-    ]
+    plan = [_entry(model) for model in service.models]
     more = _RESTART if service.peers else ""
     return {
         f"{home}/{PLAN}": json.dumps(plan, ensure_ascii=False) + "\n",
         PATH: _UNIT.format(name=service.name, home=home, script=_started(service), more=more),
     }
+
+
+def _entry(model: Model) -> dict[str, Any]:
+    source = model.source
+    if isinstance(source, WebFile):
+        return {"url": source.url, "sha256": source.sha256, "path": model.path}
+    pinned = {"digest": model.digest} if model.digest else {}
+    return {"bucket": source.name, "prefix": source.prefix, "path": model.path} | pinned
 
 
 def wait(service: Service) -> str:
@@ -74,14 +81,20 @@ python3 -I "$SPOTRELAY_DIR/{_started(service)}" || exit 1
 
 
 def _started(service: Service) -> str:
-    return PEERS if service.peers else SCRIPT
+    # No file of a service with peers is from the web.
+    return WEB if _has_web(service) else PEERS if service.peers else SCRIPT
+
+
+def _has_web(service: Service) -> bool:
+    return any(isinstance(model.source, WebFile) for model in service.models)
 
 
 def scripts(service: Service) -> dict[str, str]:
     """The fetcher's files, by their names."""
     if not service.models:
         return {}
-    return {SCRIPT: script()} | ({PEERS: peers_script()} if service.peers else {})
+    found = {SCRIPT: script()} | ({PEERS: peers_script()} if service.peers else {})
+    return found | ({WEB: web_script()} if _has_web(service) else {})
 
 
 def script() -> str:
@@ -98,6 +111,11 @@ _IMPORT = "from spotrelay.file.instance import fetch"
 
 _BESIDE = "sys.path.insert(0, str(Path(__file__).parent))\nimport fetch"
 """-I leaves the script's own directory out."""
+
+
+def web_script() -> str:
+    """What fetches from web servers, too."""
+    return beside_fetch(Path(web.__file__).read_text(encoding="utf-8"))
 
 
 def beside_fetch(text: str) -> str:

@@ -28,6 +28,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from spotrelay.file.instance import fetch
@@ -215,16 +216,15 @@ class BucketSource(Source):
 
     def __init__(self, bucket: fetch.Bucket, model: fetch.Model) -> None:
         super().__init__(model.source, "")
-        self._bucket = bucket
-        self._model = model
+        self._stored = fetch.Stored(bucket, model)
 
     def connect(self) -> http.client.HTTPConnection:
         """As the bucket does."""
-        return self._bucket.connect()
+        return self._stored.connect()
 
     def ask(self, connection: http.client.HTTPConnection, piece: Piece) -> http.client.HTTPResponse:
         """By its range, of the object that was listed."""
-        return fetch.piece(self._bucket, self._model, connection, piece.one, piece.start, piece.length)
+        return self._stored.piece(connection, piece.one, piece.start, piece.length)
 
 
 class _Board:
@@ -502,7 +502,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         """Nothing: who asks says what came."""
 
 
-def serve(models: Sequence[fetch.Model], instance: fetch.Instance) -> None:
+def serve(models: Sequence[fetch.Wanted], instance: fetch.Instance) -> None:
     """Serve models that are there, for as long as the instance lives."""
     try:
         served = {fetch.found(model): model.path for model in models}
@@ -519,4 +519,4 @@ def serve(models: Sequence[fetch.Model], instance: fetch.Instance) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(fetch.main(bring, serve))
+    sys.exit(fetch.main(partial(fetch.fetched, how=bring), serve))

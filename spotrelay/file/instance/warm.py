@@ -116,12 +116,20 @@ def warm(here: Path, plan: Mapping[str, Any], image: str, kind: str, put: pack.P
     return pack.write([root], [found], {"image": image, **said}, program, put)
 
 
+def _fetches(here: Path) -> int:
+    """Have the models, without peers; the exit code."""
+    program = here / "web.py"
+    if not program.exists():
+        program = here / "fetch.py"
+    return subprocess.run([sys.executable, "-I", str(program)], check=False).returncode
+
+
 def main() -> int:
     """Pack what this instance's accelerator needs, or say why not."""
     here = Path(__file__).parent
     plan = json.loads((here / "pack.json").read_text(encoding="utf-8"))
     instance = fetch.Instance()
-    if (here / "fetch.json").exists() and fetch.main():
+    if (here / "fetch.json").exists() and _fetches(here):
         return 1  # it has said why
     try:
         image = fetch.patiently(lambda: instance.get("ami-id"), "the image's ID")

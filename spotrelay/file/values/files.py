@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os.path
 import posixpath
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -84,14 +86,22 @@ class FileMount:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """One entry of `spotrelay.models`: what lies below a bucket's prefix, fetched from the boot on."""
+class WebFile:
+    """A file of a web server."""
 
-    source: Bucket
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One entry of `spotrelay.models`, fetched from the boot on: all below a bucket's prefix, or a file."""
+
+    source: Bucket | WebFile
     path: str
-    """Absolute: a directory of its own."""
+    """Absolute: a directory of its own; of a file its own."""
     digest: str | None = None
-    """What was there at the deployment; None: nobody has asked."""
+    """What was in a bucket at the deployment; None: nobody has asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,10 @@ class Pack:
 
 class FilesError(ValueError):
     """A source or target can't be used; the text says why and what to do instead."""
+
+
+class SecretError(FilesError):
+    """It can't be used, nor shown."""
 
 
 def local_path(text: str, places: Sequence[Path]) -> Path:
@@ -173,7 +187,7 @@ def bucket(url: str) -> Bucket:
 
 
 def model_path(text: str) -> str:
-    """Where a model goes.
+    """Where a model goes: a directory, or a file.
 
     Raises:
         FilesError: it is no place for one.
@@ -212,17 +226,84 @@ def pack_path(text: str) -> str:
     return found
 
 
-def model_source(url: str) -> Bucket:
-    """Where a model comes from.
+def model_source(url: str) -> Bucket | str:
+    """Where a model comes from: below a prefix, or from an https:// address.
 
     Raises:
-        FilesError: it is no prefix of a bucket, or has a comma, which the CDK's context takes for an end.
+        FilesError: it is neither, or a prefix with a comma, which the CDK's context takes for an end.
     """
+    scheme = url.partition("://")[0].lower() if is_url(url) else ""
+    if scheme == "https":
+        return _web_address(url)
+    if scheme == "http":
+        raise FilesError("nobody knows who answers at http://: name its https:// address")
+    if not scheme:
+        raise FilesError("expected s3://bucket/prefix, or a file's https:// address")
     if "," in url:
         raise FilesError("expected s3://bucket/prefix, without a comma")
-    if not is_url(url):
-        raise FilesError("expected s3://bucket/prefix")
     return bucket(url)
+
+
+_KEYS = frozenset(
+    (
+        *("x-amz-signature", "x-amz-credential", "x-goog-signature", "signature", "sig"),
+        *("token", "access_token", "private_token", "api_key", "apikey", "key", "auth", "password"),
+    )
+)
+"""What queries call credentials."""
+
+
+def _web_address(url: str) -> str:
+    """It, if an instance can fetch from there, and everybody may read it in the launch template.
+
+    Raises:
+        FilesError: it can't be.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or not re.fullmatch(r"https://[\x21-\x7e]+", url, re.IGNORECASE) or "#" in url:
+        raise FilesError("expected an address such as https://host/model.gguf, without # and spaces")
+    asked = {name.lower() for name, _ in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)}
+    if parts.username is not None or asked & _KEYS:
+        raise SecretError(
+            "has credentials in it, and the launch template shows it to whoever may read that: make the file"
+            " public, or copy it to a bucket and name that"
+        )
+    if parts.path.endswith("/") or not parts.path:
+        raise FilesError("expected the address of one file, such as https://host/model.gguf")
+    if _is_private(host):
+        raise FilesError("is in a private network, where nothing is fetched from: copy it to a bucket")
+    return url
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:  # a name, whose addresses the instance looks at
+        return host == "localhost" or host.endswith((".localhost", ".internal", ".local"))
+
+
+SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def sha256(text: str) -> str:
+    """A file's, in small letters.
+
+    Raises:
+        FilesError: it is none.
+    """
+    found = text.strip().lower().removeprefix("sha256:")
+    if not SHA256.fullmatch(found):
+        raise FilesError(f"expected 64 hexadecimal digits: {HOW_TO_HASH}")
+    return found
+
+
+HOW_TO_HASH = (
+    "what `sha256sum` says of the file; Hugging Face shows it on the page of each large file, as SHA256"
+)
 
 
 def one_within_the_other(path: str, other: str) -> bool:

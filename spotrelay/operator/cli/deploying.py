@@ -297,6 +297,9 @@ class Deployer:
             raise CommandError("\n".join(map(str, there.problems)))
         for source, one in there.stored.items():
             self._teller.say(f"{source}: {one.objects} objects, {one.size / 1e9:.1f} GB")
+        for source, size in there.files.items():
+            if size is not None:
+                self._teller.say(f"{source}: {size / 1e9:.1f} GB")
         for words in there.notices:
             self._teller.say(f"notice: {words}")
         return there.digests

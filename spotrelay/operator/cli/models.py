@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import http.client
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from spotrelay.file.fields.schema import INSTANCE_STORE
+from spotrelay.file.instance import web
+from spotrelay.file.instance.fetch import FetchError
 from spotrelay.file.instance.peers import LARGEST_PIECE
 from spotrelay.file.model import IMAGES_GIB, Service
 from spotrelay.file.source.errors import Problem
-from spotrelay.file.values.files import Bucket
+from spotrelay.file.values.files import Bucket, WebFile
 from spotrelay.operator.aws.models import Stored, stored, unhashed
 from spotrelay.operator.cli.errors import AWS_SAYS
 from spotrelay.plane.aws.clients import Clients
@@ -23,10 +26,18 @@ class Found:
     """What became of looking for models."""
 
     stored: dict[str, Stored]
-    """By source."""
+    """By source, what is in buckets."""
     problems: list[Problem]
     notices: list[str] = field(default_factory=list)
-    """Why replicas fetch from the bucket alone, though `spotrelay.peers` says otherwise."""
+    """What isn't known, and why peers won't help though `spotrelay.peers` says so."""
+    files: dict[str, int | None] = field(default_factory=dict)
+    """Bytes by source, what web servers have; None: they don't say so here."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by source, as far as they are known."""
+        told = {source: size for source, size in self.files.items() if size is not None}
+        return {source: one.size for source, one in self.stored.items()} | told
 
     @property
     def digests(self) -> dict[str, str]:
@@ -43,22 +54,36 @@ def found(clients: Clients, services: Iterable[Service]) -> Found:
     result = Found({}, [])
     for service in services:
         for index, model in enumerate(service.models):
-            where = f"spotrelay.models[{index}].source"
-            try:
-                if model.source.url not in result.stored:
-                    result.stored[model.source.url] = stored(clients, model.source)
-            except Denied as error:
-                result.problems.append(_problem(service, where, _refused(model.source, error)))
+            where, source = f"spotrelay.models[{index}].source", model.source
+            if isinstance(source, WebFile):
+                if source.url not in result.files:
+                    result.files[source.url], told = _of_the_web(source)
+                    result.notices.extend(f"{service.name}: {words}" for words in told)
                 continue
-            one = result.stored[model.source.url]
-            if service.peers and (words := _without_peers(clients, model.source, one)):
+            try:
+                if source.url not in result.stored:
+                    result.stored[source.url] = stored(clients, source)
+            except Denied as error:
+                result.problems.append(_problem(service, where, _refused(source, error)))
+                continue
+            one = result.stored[source.url]
+            if service.peers and (words := _without_peers(clients, source, one)):
                 result.notices.append(f"{service.name}: {words}")
             region = str(clients.s3.meta.region_name)
-            for words in _lacks(model.source, one, region):
+            for words in _lacks(source, one, region):
                 result.problems.append(_problem(service, where, words))
-        if too_large := _too_large(service, result.stored):
+        if too_large := _too_large(service, result.sizes):
             result.problems.append(_problem(service, "resources.disk_size", too_large))
     return result
+
+
+def _of_the_web(source: WebFile) -> tuple[int | None, list[str]]:
+    """How large a file is, and what isn't known of it: an instance may reach what this machine can't."""
+    try:
+        return web.look(source.url).size, []
+    except (FetchError, OSError, http.client.HTTPException) as error:
+        why = str(error) or type(error).__name__
+        return None, [f"whether instances can fetch {source.url} isn't known, nor its size: from here, {why}"]
 
 
 def _problem(service: Service, field: str, words: str) -> Problem:
@@ -98,12 +123,12 @@ def _lacks(source: Bucket, one: Stored, region: str) -> Iterator[str]:
         )
 
 
-def _too_large(service: Service, there: dict[str, Stored]) -> str | None:
+def _too_large(service: Service, sizes: Mapping[str, int]) -> str | None:
     """Whether the root volume lacks room for the image and the models that lie on it."""
     size = sum(
-        there[model.source.url].size
+        sizes.get(model.source.url, 0)
         for model in service.models
-        if model.source.url in there and not model.path.startswith(f"{INSTANCE_STORE}/")
+        if not model.path.startswith(f"{INSTANCE_STORE}/")
     )
     if not size:
         return None

@@ -72,6 +72,7 @@ PANELS = {
     "Service files": {
         "validate": "Check service files, and show what they would run on.",
         "secrets": "Store secrets, encrypted, in the SSM parameters from which the instances read them.",
+        "mirror": "Copy a model from Hugging Face into a bucket, and check each file.",
         "schema": "Print the JSON Schema of service files.",
     },
     "Choose a GPU": {

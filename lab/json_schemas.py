@@ -367,18 +367,20 @@ class ReadyDocument(TypedDict):
 
 class PackDocument(Document):
     service: str
-    manifest: str
+    is_packed: bool
+    """false: by --if-older-than there was nothing to pack, and the other fields are missing."""
+    manifest: NotRequired[str]
     """SHA-256 of the pack's manifest."""
-    cache: str | None
+    cache: NotRequired[str | None]
     """The same of an engine cache that was made."""
-    accelerator: str | None
+    accelerator: NotRequired[str | None]
     """For which it is."""
-    instance_id: str
+    instance_id: NotRequired[str]
     """That made it, and is gone."""
-    instance_type: str
-    after_s: float
+    instance_type: NotRequired[str]
+    after_s: NotRequired[float]
     """From its launch to its end."""
-    usd: USD | None
+    usd: NotRequired[USD | None]
     """What the instance has cost; null: nobody knows."""
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from spotrelay.file.instance.fitting import fit
 from spotrelay.file.instance.packs import Store, prefix
 from spotrelay.file.instance.userdata import environment
 from spotrelay.file.service import Service, load, user_data
+from spotrelay.operator.aws import packs
 from spotrelay.operator.aws.packs import below
 from spotrelay.operator.cli import deploying
 from spotrelay.operator.cli.app import app
@@ -188,6 +191,95 @@ def test_an_instance_packs_and_ends(account: Account, monkeypatch: pytest.Monkey
     assert end["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
 
 
+def image_of(account: Account) -> str:
+    """Which the deployed version has."""
+    ec2: Any = account.clients.ec2
+    (version,) = ec2.describe_launch_template_versions(LaunchTemplateName="demo")["LaunchTemplateVersions"]
+    return str(version["LaunchTemplateData"]["ImageId"])
+
+
+def of_image(image: str) -> bytes:
+    """A pack's manifest."""
+    return json.dumps({"image": image, "shards": []}).encode()
+
+
+def test_a_pack_that_fits_and_is_young_is_left_alone(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --if-older-than nothing is launched and nobody asked; the exit code is that of success."""
+    meanwhile(monkeypatch, account.packed)
+    account.put(f"{OLD}.json", of_image(image_of(account)))
+    code, out, err = account.run("--if-older-than", "7d")
+    assert code == 0, err
+    assert out == "demo: nothing to pack: the newest fits set-up and image, and isn't older than 7 days\n"
+    code, out, _ = account.run("--if-older-than", "12h", "--yes", "--json")
+    assert code == 0
+    check("pack", json.loads(out))
+    assert json.loads(out) == {"schema": 1, "service": "demo", "is_packed": False}
+    assert not account.instances()
+
+
+@pytest.mark.parametrize(
+    ("image", "ages", "words"),
+    [
+        (None, False, "pack: there is none for this set-up"),
+        ("ami-0123", False, "pack: the newest was made on ami-0123, and replicas have ami-"),
+        ("", False, "pack: the newest was made on an unknown image, and replicas have ami-"),
+        ("its", True, "pack: the newest is 8 days old"),
+    ],
+)
+def test_one_that_does_not_fit_or_is_old_is_made_anew(
+    image: str | None, ages: bool, words: str, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever it is, is said."""
+    meanwhile(monkeypatch, account.packed)
+    if image is not None:
+        account.put(f"{OLD}.json", of_image(image_of(account) if image == "its" else image))
+    if ages:
+        newest = packs.made
+
+        def older(*where: Any) -> packs.Made:
+            found = newest(*where)
+            return replace(
+                found, packs=[replace(o, made_at=o.made_at - timedelta(days=8)) for o in found.packs]
+            )
+
+        monkeypatch.setattr(packs, "made", older)
+    code, out, err = account.run("--if-older-than", "7d", "--yes")
+    assert code == 0, err
+    assert f"demo: to be packed: {words}" in out
+    assert len(account.instances()) == 1
+
+
+@pytest.mark.parametrize("text", [WARM], ids=["warm"])
+def test_an_engine_cache_is_looked_at_too(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the accelerator whose cache would be made; alone, if it alone is asked for."""
+    in_turn(
+        monkeypatch, lambda: account.cached("A10G", NEW), account.packed, lambda: account.cached("L4", NEW)
+    )
+    account.put(f"{OLD}.json", of_image("ami-0123"))
+    account.put(f"caches/L4/{OLD}.json", of_image(image_of(account)))
+    code, out, _ = account.run("--accelerator", "L4", "--if-older-than", "7d", "--yes")
+    assert (code, len(account.instances())) == (0, 0)
+    assert "nothing to pack" in out
+    code, out, err = account.run("--accelerator", "A10G", "--if-older-than", "7d", "--yes")
+    assert code == 0, err
+    assert "demo: to be packed: engine cache for A10G: there is none for this set-up" in out
+    account.put(f"{OLD}.json", of_image(image_of(account)))
+    account.put(f"caches/L4/{OLD}.json", of_image("ami-0123"))
+    code, out, err = account.run("--if-older-than", "7d", "--yes")
+    assert code == 0, err
+    assert "demo: to be packed: engine cache for L4: the newest was made on ami-0123, and" in out
+
+
+@pytest.mark.parametrize("period", ["7", "0d", "366d", "a week"])
+def test_a_period_that_is_none(period: str, account: Account) -> None:
+    """It is told before anything is asked."""
+    code, _, err = account.run("--if-older-than", period)
+    assert code == 2
+    assert f"--if-older-than: expected a period such as 90m, 2h or 1d, 365d at most, got '{period}'" in err
+
+
 def test_an_instance_that_ends_without_a_pack(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1, and what it said last."""
 
@@ -328,7 +420,7 @@ def test_up_takes_the_newest_pack_of_the_present_set_up(
     account.cached("L4", NEW)
     assert deployer._packs() == {"demo": MANIFEST, "demo/L4": NEW}
     said = capsys.readouterr().out
-    assert "demo: replicas start from the pack of 20" in said
+    assert re.search(r"demo: replicas start from the pack of 20\S+ \d\d:\d\d UTC, 0 days old\n", said)
     assert "demo: no engine cache for A10G: there each start compiles" in said
     # A service that keeps none has no use for them.
     deployer._services = [account.service]

@@ -87,6 +87,8 @@ class Deployed:
     version: str
     user_data: str
     """In the clear."""
+    image: str
+    """The ID of its AMI."""
 
     @classmethod
     def found(cls, clients: Clients, template: str, version: str) -> Deployed:
@@ -100,7 +102,8 @@ class Deployed:
                 LaunchTemplateId=template, Versions=[version]
             )
         (one,) = answer["LaunchTemplateVersions"]
-        return cls(template, version, packing.decoded(one["LaunchTemplateData"].get("UserData", "")))
+        data = one["LaunchTemplateData"]
+        return cls(template, version, packing.decoded(data.get("UserData", "")), data.get("ImageId", ""))
 
 
 def at_work(clients: Clients, service: str) -> list[str]:
@@ -233,14 +236,30 @@ def keys(clients: Clients, bucket: str, prefix: str, manifests: Iterable[str]) -
     for manifest in manifests:
         key = f"{prefix}/{manifest}.json"
         try:
-            with translated():
-                body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            said = _said(clients, bucket, key)
         except Denied as denied:
             if denied.code != NO_OBJECT:
                 raise
             continue
-        found |= {key, *(f"{prefix}/{shard['sha256']}" for shard in json.loads(body)["shards"])}
+        found |= {key, *(f"{prefix}/{shard['sha256']}" for shard in said["shards"])}
     return found
+
+
+def _said(clients: Clients, bucket: str, key: str) -> dict[str, Any]:
+    """What a manifest says."""
+    with translated():
+        body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def image(clients: Clients, bucket: str, prefix: str, manifest: str) -> str:
+    """The ID of the AMI that a pack was made on.
+
+    Raises:
+        PortError: S3 doesn't say.
+    """
+    return str(_said(clients, bucket, f"{prefix}/{manifest}.json").get("image", ""))
 
 
 def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: str) -> tuple[float, float]:
@@ -249,10 +268,7 @@ def starts_s(clients: Clients, bucket: str, prefix: str, kind: str, manifest: st
     Raises:
         PortError: S3 can't be asked.
     """
-    with translated():
-        key = f"{prefix}/{CACHES}/{kind}/{manifest}.json"
-        body = clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    first_s, second_s = json.loads(body)["starts_s"]
+    first_s, second_s = _said(clients, bucket, f"{prefix}/{CACHES}/{kind}/{manifest}.json")["starts_s"]
     return first_s, second_s
 
 

@@ -322,7 +322,8 @@ class Deployer:
                 )
             else:
                 made_at = f"{made.packs[0].made_at:%Y-%m-%d %H:%M} UTC"
-                self._teller.say(f"{service.name}: replicas start from the pack of {made_at}")
+                age = (datetime.now(UTC) - made.packs[0].made_at).days
+                self._teller.say(f"{service.name}: replicas start from the pack of {made_at}, {age} days old")
                 found[service.name] = made.packs[0].manifest
             if made.packs and (words := packs.without_cache(in_region(service, self.region), made)):
                 self._teller.say(words)

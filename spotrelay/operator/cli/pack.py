@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from spotrelay.operator.cli.options import (
     Timeout,
     Where,
 )
+from spotrelay.operator.cli.times import period
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
     from spotrelay.operator.cli.deploying import Limit
     from spotrelay.operator.cli.telling import Teller
     from spotrelay.operator.look.access import ControlPlane
+    from spotrelay.plane.aws.clients import Clients
     from spotrelay.plane.core.pools import CapacityPool
     from spotrelay.plane.core.spec import ServiceSpec
+
+OLDEST = timedelta(days=365)
+"""A longer `--if-older-than` is probably a mistake."""
 
 LOOK_S = 5.0
 """Between looks: two calls, and set-up takes minutes."""
@@ -50,6 +55,14 @@ def pack(
             show_default=False,
         ),
     ] = None,
+    if_older_than: Annotated[
+        str | None,
+        typer.Option(
+            help="Do nothing if the newest fits set-up and image, and isn't older: 90m, 2h or 7d.",
+            metavar="TIME",
+            show_default=False,
+        ),
+    ] = None,
     context: Contexts = None,
     timeout: Timeout = "1h",
     is_json: AsJson = False,
@@ -62,7 +75,8 @@ def pack(
 
     An on-demand instance of the deployed version does it, and ends. With spotrelay.pack.warm it also starts
     the service, twice, and keeps what its engine has compiled, for its own accelerator. The next `spotrelay
-    up` lets replicas start from the pack.
+    up` lets replicas start from the pack. For a schedule there is --if-older-than: it packs if set-up or
+    image have changed since, or that time is over.
 
     Example: spotrelay pack services/llama3.yaml
     """
@@ -73,6 +87,7 @@ def pack(
         if is_json and not is_confirmed:
             raise CommandError("--json needs --yes: its output is one document, without a question")
         limit = deploying.Limit.said(timeout)
+        oldest = period(if_older_than, "--if-older-than", OLDEST) if if_older_than else None
         (service,) = deploying.loaded([file], deploying.parsed(context or ()))
         if service.pack is None:
             raise CommandError(
@@ -81,7 +96,7 @@ def pack(
         kind = _kind(service, accelerator)
         plane = control_plane.find_any(Where(region, profile, endpoint_url))
         spec = control_plane.deployed(plane, service.name)
-        _make(plane, spec, service, kind, teller, limit, is_confirmed=is_confirmed)
+        _make(plane, spec, service, kind, teller, limit, oldest, is_confirmed=is_confirmed)
 
 
 def _kind(service: Service, accelerator: str | None) -> str | None:
@@ -121,6 +136,7 @@ def _make(
     kind: str | None,
     teller: Teller,
     limit: Limit,
+    oldest: timedelta | None,
     *,
     is_confirmed: bool,
 ) -> None:
@@ -134,6 +150,18 @@ def _make(
     survey = plane.store.recall(service.name, plane.region, datetime.now(UTC)).survey
     prices: Mapping[str, float] = survey.on_demand_prices if survey else {}
     pools = _pools(spec, prices, warming, kind)
+    if oldest is not None:
+        makes = warming.kinds[_family(pools[0])] if warming else None
+        why = _due(clients, plan, before, deployed.image, oldest, kind, makes)
+        if why is None:
+            days = oldest.total_seconds() / 86400
+            teller.end(
+                f"{service.name}: nothing to pack: the newest fits set-up and image, and isn't older than"
+                f" {days:g} days",
+                {"service": service.name, "is_packed": False},
+            )
+            return
+        teller.say(f"{service.name}: to be packed: {why}")
     teller.say(_announced(service, plan, pools[0], prices, warming, kind))
     with teller.paused():
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
@@ -161,6 +189,7 @@ def _make(
         " replicas start from it",
         {
             "service": service.name,
+            "is_packed": True,
             "manifest": found.manifest,
             "cache": cache and cache.manifest,
             "accelerator": its_kind,
@@ -170,6 +199,35 @@ def _make(
             "usd": None if cost is None else round(cost, 4),
         },
     )
+
+
+def _due(
+    clients: Clients,
+    plan: Mapping[str, Any],
+    before: Made,
+    image: str,
+    oldest: timedelta,
+    kind: str | None,
+    makes: str | None,
+) -> str | None:
+    """Why something is to be packed; None: nothing is.
+
+    `kind`: of the engine cache that alone is asked for; `makes`: of the one that is made, in any case.
+    """
+    from spotrelay.file.instance.unpack import CACHES
+    from spotrelay.operator.aws import packs
+    from spotrelay.operator.cli.packs import due
+
+    looked_at = [] if kind else [("pack", plan["prefix"], before.packs)]
+    if makes:
+        below = f"{plan['prefix']}/{CACHES}/{makes}"
+        looked_at.append((f"engine cache for {makes}", below, before.caches.get(makes, [])))
+    for what, prefix, found in looked_at:
+        newest = found[0] if found else None
+        its_image = packs.image(clients, plan["bucket"], prefix, newest.manifest) if newest else ""
+        if why := due(newest, its_image, image, datetime.now(UTC), oldest):
+            return f"{what}: {why}"
+    return None
 
 
 def _deployed(

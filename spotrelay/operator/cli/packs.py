@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from spotrelay.file.instance import engine
 from spotrelay.file.instance.packs import bootstrap_bucket
 from spotrelay.file.service import Service
-from spotrelay.operator.aws.packs import Made, below, made
+from spotrelay.operator.aws.packs import Found, Made, below, made
 from spotrelay.operator.cli import cdk
 from spotrelay.plane.aws.clients import Clients
 
@@ -28,6 +30,17 @@ def caches(service: Service, made: Made) -> dict[str, str]:
     """The manifests of the engine caches that it has use for, by service/accelerator."""
     kinds = [kind for kind in engine.kinds(service) if kind in made.caches]
     return {f"{service.name}/{kind}": made.caches[kind][0].manifest for kind in kinds}
+
+
+def due(newest: Found | None, its_image: str, image: str, now: datetime, oldest: timedelta) -> str | None:
+    """Why a pack or an engine cache is to be made anew, on an image; None: the newest will do."""
+    if newest is None:
+        return "there is none for this set-up"
+    if its_image != image:
+        return f"the newest was made on {its_image or 'an unknown image'}, and replicas have {image}"
+    if now - newest.made_at > oldest:
+        return f"the newest is {(now - newest.made_at).days} days old"
+    return None
 
 
 def without_cache(service: Service, made: Made) -> str | None:

@@ -10,12 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPResponse
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+
+
+def _named(domain: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(domain))
+    except ValueError:
+        return x509.DNSName(domain)
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class SelfSigned:
 
     @classmethod
     def of(cls, domain: str) -> SelfSigned:
-        """For this domain, for an hour."""
+        """For this domain or address, for an hour."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain)])
         now = datetime.now(UTC)
@@ -39,7 +47,7 @@ class SelfSigned:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=5))
             .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_named(domain)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(key, hashes.SHA256())
         )

@@ -1,8 +1,8 @@
 """A server that answers as Hugging Face does, as far as its library asks for a model's files.
 
 By https://huggingface.co/docs/hub/api and by what that library reads, in its own hf_api.py (model_info,
-RepoSibling) and file_download.py (get_hf_file_metadata). Large files lie in another place, to which a redirect
-leads.
+RepoSibling) and file_download.py (get_hf_file_metadata). Large files lie at another host, to which a
+redirect leads.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         is_elsewhere = path.startswith("/elsewhere/")
         if path != "/api/agent-harnesses":  # which the library looks up for its own name
-            self.server.tokens["elsewhere" if is_elsewhere else "hub"].add(self.headers["authorization"] or "")
+            self.server.tokens["elsewhere" if is_elsewhere else "hub"].add(
+                self.headers["authorization"] or ""
+            )
         if told := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             self.model(told[1], told[2])
         elif told := re.fullmatch(r"(?:/elsewhere)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):

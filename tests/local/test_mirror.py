@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from spotrelay.operator import mirror
 from spotrelay.file.values.files import Bucket
+from spotrelay.operator import mirror
 from spotrelay.operator.cli.app import app
 from tests.hub import Hub, Repo
 from tests.local.conftest import Aws

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import socket
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,9 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from spotrelay.file.instance import bundle
+from spotrelay.file.instance import bundle, models
 from spotrelay.file.service import Service, load, user_data
-from spotrelay.file.values.files import Bucket
+from spotrelay.file.values.files import Bucket, WebFile
 from spotrelay.operator.aws.models import stored
 from spotrelay.operator.cli.app import app
 from spotrelay.operator.cli.models import found
@@ -22,6 +24,7 @@ from spotrelay.plane.aws.clients import Clients
 from spotrelay.plane.core.names import TAG_PEERS
 from tests.local.conftest import Aws, Ground, eventually
 from tests.local.test_instance_files import address_of, allow, get, launched_from
+from tests.service.https import Web
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -107,6 +110,58 @@ def test_an_instance_gets_its_model_from_the_peer_that_its_tag_names(
     assert "came from" not in said
     _, said = start("second", f"a:{first} b:{first}")
     assert f"spotrelay: 7 bytes of s3://{bucket}/llama/9b came from {first}" in said
+
+
+def reached_from(ground: Ground) -> str:
+    """The address of this machine at which instances reach it."""
+    (id_,) = ground.running(1, ["g6.2xlarge"])
+    address = address_of(ground.aws, id_)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect((address, 9))  # sends nothing
+        return str(asked.getsockname()[0])
+
+
+def test_a_server_reads_a_file_of_a_web_server(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program comes with the service's files. This machine isn't of the internet, so one refuses it."""
+    content, host = bytes(9 * 1024 * 1024) + b"end", reached_from(ground)
+    web = Web(tmp_path, {"/weights": content}, host)
+    s3, bucket = ground.aws.client("s3"), f"files-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+
+    def start(name: str) -> str:
+        """The address of an instance with a disk of its own."""
+        directory = tmp_path / name
+        file, archive = tmp_path / f"{name}.yaml", tmp_path / f"{name}.tar.gz"
+        text = FILE.format(bucket="b-1", path=directory) + f"envs: {{SSL_CERT_FILE: {web.authority}}}\n"
+        source = "source: https://example.com/weights, sha256: " + hashlib.sha256(content).hexdigest()
+        text = text.replace("source: s3://b-1/llama/8b/", source)
+        file.write_text(text.replace(f"path: {directory}}}", f"path: {directory}/w}}"))
+        service = load(file)
+        (model,) = service.models
+        assert isinstance(model.source, WebFile)
+        # No file may name an address of a private network.
+        here = WebFile(f"{web.url}/weights", model.source.sha256)
+        service = replace(service, models=(replace(model, source=here),))
+        sha256 = bundle.write(service, archive)
+        s3.upload_file(str(archive), bucket, archive.name)
+        text = user_data(service, "us-east-1", bundle.Archive(f"s3://{bucket}/{archive.name}", sha256))
+        statements = [allow("s3:GetObject", f"arn:aws:s3:::{bucket}/*")]
+        return address_of(ground.aws, launched_from(ground, text, statements))
+
+    try:
+        refused = start("refused")
+        words = eventually(lambda: said(refused), "the reason is told")
+        assert f"is at {host} ({host}), an address of a private network" in words
+        shipped = models.web_script()
+        monkeypatch.setattr(models, "web_script", lambda: shipped.replace(".is_global", " is not None"))
+        address = start("fetched")
+        eventually(lambda: get(address, "w"), "it serves")
+        with urlopen(f"http://{address}:8081/w", timeout=5) as answer:
+            assert answer.read() == content
+    finally:
+        web.close()
 
 
 def said(address: str) -> str | None:

@@ -24,13 +24,14 @@ def no_trouble(_: int) -> str:
 
 
 class Web(http.server.ThreadingHTTPServer):
-    """Serves files by their paths, as localhost; a test may change them meanwhile."""
+    """Serves files by their paths; a test may change them meanwhile."""
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, directory: Path, files: dict[str, bytes]) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
+    def __init__(self, directory: Path, files: dict[str, bytes], host: str = "localhost") -> None:
+        """`directory`: for the certificate; `host`: a name or an address of this machine."""
+        super().__init__((host, 0), _Answer)
         self.files = files
         self.redirects: dict[str, str] = {}
         self.signed: dict[str, str] = {}
@@ -48,7 +49,7 @@ class Web(http.server.ThreadingHTTPServer):
         """Ranges, in the order of the requests; empty: all of a file."""
         self.agents: set[str] = set()
         self.lock = threading.Lock()
-        certificate = SelfSigned.of("localhost")
+        certificate = SelfSigned.of(host)
         self.authority = directory / "authority.pem"
         self.authority.write_bytes(certificate.certificate)
         pair = directory / "pair.pem"
@@ -56,7 +57,7 @@ class Web(http.server.ThreadingHTTPServer):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair)
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"https://localhost:{self.server_port}"
+        self.url = f"https://{host}:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: object, client_address: object) -> None:

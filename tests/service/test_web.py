@@ -11,7 +11,9 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +53,14 @@ def file(server: Web, content: bytes, tmp_path: Path) -> File:
     """To be fetched."""
     sha256 = hashlib.sha256(content).hexdigest()
     return File(f"{server.url}/llama 8b/q4.gguf".replace(" ", "%20"), sha256, tmp_path / "m" / "q4.gguf")
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def left(file: File) -> set[str]:
@@ -134,6 +144,28 @@ def test_what_was_at_its_place_stays_until_the_hash_is_right(server: Web, file: 
     web.have(newer)
     assert file.path.read_bytes() == b"newer"
     assert left(file) == {"q4.gguf", ".spotrelay-model.q4.gguf", ".spotrelay-model.q4.gguf.refused"}
+
+
+def test_what_was_noted_of_another_file_is_forgotten_first(
+    server: Web, file: File, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that ends right after a newer file is at its place doesn't take it for the one before."""
+    web.have(file)
+    server.files["/llama 8b/q4.gguf"] = b"newer"
+    put = fetch.put
+
+    def ends(partial: Path, path: Path) -> None:
+        put(partial, path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fetch, "put", ends)
+    with pytest.raises(KeyboardInterrupt):
+        web.have(File(file.url, hashlib.sha256(b"newer").hexdigest(), file.path))
+    monkeypatch.setattr(fetch, "put", put)
+    assert file.path.read_bytes() == b"newer"
+    server.files["/llama 8b/q4.gguf"] = content
+    web.have(file)
+    assert file.path.read_bytes() == content
 
 
 @pytest.mark.parametrize("tells_etag", [True, False])
@@ -333,8 +365,10 @@ def test_a_disk_that_fails_is_told(server: Web, file: File, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
+    before = threading.active_count()
     with pytest.raises(FetchError, match="can't be written: No space left on device"):
         web.have(file)
+    eventually(lambda: threading.active_count() <= before)
 
 
 def test_a_file_outlasts_a_crash_once_the_disk_has_it(

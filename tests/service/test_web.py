@@ -233,6 +233,14 @@ def test_only_https_is_followed(server: Web, file: File) -> None:
         web.have(File(f"{server.url}/a", file.sha256, file.path))
 
 
+@pytest.mark.parametrize("to", ["https://x.org:port/a", "https://[x/a"])
+def test_a_redirect_that_is_no_address_is_told(to: str, server: Web, file: File) -> None:
+    """At once, as it won't pass."""
+    server.redirects["/a"] = to
+    with pytest.raises(FetchError, match="/a leads to what is no address: "):
+        web.have(File(f"{server.url}/a", file.sha256, file.path))
+
+
 def test_redirects_have_an_end(server: Web, file: File) -> None:
     """Who leads in a circle is given up."""
     server.redirects["/a"] = "/a"

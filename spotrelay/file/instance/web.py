@@ -20,7 +20,7 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -102,13 +102,20 @@ class Connection(http.client.HTTPSConnection):
     """To a public address: to the very one that was looked at, which a name may not have the next time."""
 
     def __init__(self, url: str, source: str) -> None:
-        """Raises: FetchError: it isn't HTTPS."""
+        """Raises: FetchError: it isn't HTTPS, or no address at all."""
         self.url = url
         self.source = source
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "https" or not parts.hostname:
-            raise fetch.FetchError(f"{source} leads to {_shown(url)}, and only https:// is followed")
-        super().__init__(parts.hostname, parts.port, timeout=fetch.STALL_S)
+        try:
+            parts = urllib.parse.urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise fetch.FetchError(f"{source} leads to what is no address: {error}") from error
+        if parts.scheme != "https" or not host:
+            # Without path and query, which may be a key.
+            raise fetch.FetchError(
+                f"{source} leads to {parts.scheme}://{host}, and only https:// is followed"
+            )
+        super().__init__(host, port, timeout=fetch.STALL_S)
 
     def connect(self) -> None:
         """Raises: FetchError: an address isn't public, or the certificate isn't good; OSError."""
@@ -149,12 +156,6 @@ class Connection(http.client.HTTPSConnection):
         return self.getresponse()
 
 
-def _shown(url: str) -> str:
-    """An address without what may be a key."""
-    parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}"
-
-
 def look(url: str) -> Seen:
     """What is at an address. One byte is asked for: some addresses are signed for GET alone.
 
@@ -171,9 +172,12 @@ def look(url: str) -> Seen:
                 return _seen(url, at, answer)
             # Some servers leave spaces and letters of all alphabets as they are.
             to = urllib.parse.quote(answer.headers["location"] or "", safe="%/:=&?~#+!$,;'@()*[]")
-            at = urllib.parse.urljoin(at, to)
         finally:
             connection.close()
+        try:
+            at = urllib.parse.urljoin(at, to)
+        except ValueError as error:
+            raise fetch.FetchError(f"{url} leads to what is no address: {error}") from error
     raise fetch.FetchError(f"{url} leads elsewhere more than {REDIRECTS} times")
 
 
@@ -258,13 +262,9 @@ class Site:
             if self._seen.at != at:
                 return
             seen = look(self._url)
-            if (seen.size, seen.etag, seen.has_ranges) != self._of(self._seen):
+            if replace(seen, at=at) != self._seen:
                 raise _changed(self._url)
             self._seen = seen
-
-    @staticmethod
-    def _of(seen: Seen) -> tuple[int, str, bool]:
-        return seen.size, seen.etag, seen.has_ranges
 
 
 def _changed(url: str) -> fetch.FetchError:

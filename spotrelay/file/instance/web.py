@@ -238,12 +238,9 @@ class Site:
         self, connection: http.client.HTTPConnection, one: fetch.Object, start: int, length: int
     ) -> http.client.HTTPResponse:
         """A range, or all of it, of the file that was looked at."""
-        its, headers = cast("Connection", connection), dict[str, str]()
-        if self._seen.has_ranges:
-            headers["range"] = f"bytes={start}-{start + length - 1}"
-            if one.etag:
-                headers["if-range"] = one.etag
-        answer = its.ask(headers)
+        its = cast("Connection", connection)
+        asked = {"range": f"bytes={start}-{start + length - 1}"} if self._seen.has_ranges else {}
+        answer = its.ask(asked)
         if answer.status not in (200, 206):
             if answer.status in _EXPIRED | _MOVED and its.url != self._url:
                 self._look_again(its.url)

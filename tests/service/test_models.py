@@ -64,7 +64,7 @@ BAD = {
         said("gs://bucket/llama"),
         "and this is Google's storage: copy it to a bucket on S3 first",
     ),
-    "Hugging Face itself": (said("hf://org/llama@main"), "with the command spotrelay mirror, and name that"),
+    "Hugging Face itself": (said("hf://org/llama@main"), "the command spotrelay mirror, and name that"),
     "a web address in the clear": (said("http://x.org/llama"), "http://: name its https:// address"),
     "no hash": (
         said("https://x.org/q4.gguf"),

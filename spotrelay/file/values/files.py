@@ -239,8 +239,8 @@ def model_source(url: str) -> Bucket | str:
         raise FilesError("nobody knows who answers at http://: name its https:// address")
     if scheme == "hf":
         raise FilesError(
-            "a start that asks Hugging Face is limited, or fails with it: copy the model to a bucket once, with"
-            " the command spotrelay mirror, and name that"
+            "a start that asks Hugging Face is limited, or fails with it: copy the model to a bucket once,"
+            " with the command spotrelay mirror, and name that"
         )
     if not scheme:
         raise FilesError("expected s3://bucket/prefix, or a file's https:// address")

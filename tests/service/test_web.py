@@ -402,7 +402,10 @@ def test_a_file_outlasts_a_crash_once_the_disk_has_it(
     boot.write_text("second\n")
     web.have(file)
     assert server.looks == 2
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
     fetch.keep(file)
+    assert len(synced) == 1
     boot.write_text("third\n")
     web.have(file)
     assert server.looks == 2

@@ -275,6 +275,14 @@ def test_both_run_on_the_instances_python(
     )
 
 
+def test_models_come_by_the_program_that_knows_their_sources(tmp_path: Path) -> None:
+    """Before the first start is timed: web.py where a model is a web server's, which knows buckets, too."""
+    (tmp_path / "fetch.py").write_text("raise SystemExit(3)")
+    assert warm._fetches(tmp_path) == 3
+    (tmp_path / "web.py").write_text("raise SystemExit(0)")
+    assert warm._fetches(tmp_path) == 0
+
+
 def test_a_family_of_instance_types_has_one_kind_of_accelerator() -> None:
     """Or an instance could get the cache of another kind."""
     kinds: dict[str, set[str]] = {}

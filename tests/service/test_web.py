@@ -238,6 +238,24 @@ def test_an_address_that_expires_is_asked_for_again(server: Web, file: File, con
     assert file.path.read_bytes() == content
 
 
+def test_a_file_that_changes_when_its_address_expires_is_told(
+    server: Web, file: File, content: bytes
+) -> None:
+    """What is found there then is compared as ever."""
+    server.signed["/a"] = "/llama 8b/q4.gguf"
+
+    def trouble(number: int) -> str:
+        if number == 10:
+            server.signatures.clear()
+            server.files["/llama 8b/q4.gguf"] = content[::-1]
+            return "403"
+        return ""
+
+    server.trouble = trouble
+    with pytest.raises(FetchError, match="was changed while it was fetched"):
+        web.have(File(f"{server.url}/a", file.sha256, file.path))
+
+
 def test_only_https_is_followed(server: Web, file: File) -> None:
     """The error names whom it led to, and no key that is in the address."""
     server.redirects["/a"] = "http://example.com/x?signature=s"

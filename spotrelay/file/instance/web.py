@@ -20,7 +20,7 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -256,12 +256,8 @@ class Site:
     def _look_again(self, at: str) -> None:
         """Ask where the file is, unless another connection has."""
         with self._lock:
-            if self._seen.at != at:
-                return
-            seen = look(self._url)
-            if replace(seen, at=at) != self._seen:
-                raise _changed(self._url)
-            self._seen = seen
+            if self._seen.at == at:
+                self._seen = look(self._url)
 
 
 def _changed(url: str) -> fetch.FetchError:

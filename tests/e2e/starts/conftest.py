@@ -28,6 +28,17 @@ resources:
 {more}
 """
 
+TAKES_ITS_PORT = """\
+run: |
+  python3 -c '
+  import os, socket, time
+  listener = socket.create_server((os.environ["HOST"], int(os.environ["PORT"])))
+  time.sleep(60)' &
+  sleep 1
+  exec python3 -m http.server --bind $HOST $PORT
+"""
+"""What listens there first answers nothing: an answer would be news of a server that is up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -59,12 +70,7 @@ STARTS: Mapping[str, Start] = {
     "no-reason": Start(
         "run: |\n  echo 'ValueError: unknown architecture'\n  exit 1", "ValueError", "shows its console"
     ),
-    "no-port": Start(
-        "run: |\n  python3 -m http.server --bind $HOST $PORT &\n  sleep 1\n"
-        "  exec python3 -m http.server --bind $HOST $PORT",
-        "Address already in use",
-        "let nothing else listen",
-    ),
+    "no-port": Start(TAKES_ITS_PORT, "Address already in use", "let nothing else listen"),
 }
 
 

@@ -116,6 +116,28 @@ def test_a_pack_and_a_bucket_make_of_llama3_what_the_page_says() -> None:
     assert total(estimates(BUCKET, G6)) + ACCESS == span(its["sum of the table above, without its row"])
 
 
+@pytest.mark.parametrize(("column", "name"), [(0, "g6.2xlarge"), (1, "g6e.2xlarge")])
+def test_all_means_make_of_llama3_what_the_page_says(column: int, name: str) -> None:
+    """On both instances, phase by phase, and what the sums would be with the engine's best published rows."""
+    its = {phase: cells[column] for phase, cells in rows("All of it, on two instances").items()}
+    everything = replace(BUCKET, pack=usual_pack(VLLM), is_on_volume=False, caches=frozenset({"L4", "L40S"}))
+    found = took(everything, type_of(name))
+    assert found[Phase.BOOT] == within(its["EC2's answer, boot, driver, `nvidia-smi`"])
+    assert found[Phase.SET_UP] == within(its["its pack"])
+    left = float(its["of the weights after the pack"])
+    assert found.get(Phase.MODELS, Span(0, 0)) == Span(left, left)
+    engine = [
+        within(its[n]) for n in its if n.startswith(("vLLM: imports", "weights to", "compiled already"))
+    ]
+    assert found[Phase.LOAD] == sum(engine[1:], start=engine[0])
+    assert found[Phase.BALANCER] == within(its["probe, health check, registration"])
+    whole = total(estimates(everything, type_of(name)))
+    assert whole == within(its["sum"])
+    begins = whole.shortest_s - found[Phase.LOAD].shortest_s + 34 + 18 + 23 + 7
+    (told,) = re.findall(r"would begin at (\d+) and (\d+) s", PAGE)
+    assert begins == float(told[column])
+
+
 def test_a_pack_takes_what_was_worked_out_for_it() -> None:
     """Of vLLM as docs/packs.md says; of SDXL by its bytes, as docs/cold-start.md does."""
     page = Path("docs/packs.md").read_text(encoding="utf-8")

@@ -103,7 +103,7 @@ def user_data(deployed: str, warming: Warm | None = None) -> bytes:
     others = []
     if warming is not None:
         plan = f"{HOME}/{packs.PLAN}"
-        own[plan] = _plan(json.loads(its[plan]["content"]), warming, is_shared=f"{HOME}/slot.sh" in its)
+        own[plan] = _plan(json.loads(content(its[plan])), warming, is_shared=f"{HOME}/slot.sh" in its)
         own[f"{HOME}/warm.py"] = models.beside_fetch(Path(warm.__file__).read_text(encoding="utf-8"))
         starts = its.get(f"{HOME}/slot.sh", its[f"{HOME}/run.sh"])
         others.append({**starts, "path": f"{HOME}/{warm.SERVE}"})

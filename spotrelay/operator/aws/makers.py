@@ -56,15 +56,11 @@ class Deployed:
     @property
     def plan(self) -> dict[str, Any] | None:
         """What such an instance reads of packs; None: it knows none."""
-        from ruamel.yaml import YAML
-
-        if not self.user_data.startswith("#cloud-config"):
+        its = packing.written(self.user_data).get(f"{HOME}/{packs.PLAN}")
+        if its is None:
             return None
-        for one in YAML(typ="safe", pure=True).load(self.user_data).get("write_files", []):
-            if one["path"] == f"{HOME}/{packs.PLAN}":
-                plan: dict[str, Any] = json.loads(one["content"])
-                return plan
-        return None
+        plan: dict[str, Any] = json.loads(packing.content(its))
+        return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,10 +383,6 @@ def _sweep(plane: ControlPlane, name: str, plan: Mapping[str, Any], found: Found
             teller.say(f"{count} objects of older packs deleted")
 
 
-def _usd(amount: float | None) -> str:
-    return "an unknown price" if amount is None else f"{amount:.2f} USD"
-
-
 class _Follower:
     """Waits for what an instance makes."""
 

@@ -74,11 +74,11 @@ def without_cache_deployed(plane: ControlPlane, spec: ServiceSpec) -> list[str]:
         PortError: EC2 doesn't say.
     """
     types = list(filter(None, map(find_type, sorted({pool.instance_type for pool in spec.pools}))))
-    if not engine.families(types):
+    families = engine.families(types)
+    if not families:
         return []
     deployed = Deployed.found(plane.clients, spec.launch_template_id, str(spec.version))
     known = (deployed.plan or {}).get("caches")
     if known is None:
         return []
-    kinds = {family: kind for family, kind in engine.families(types).items() if family not in known}
-    return sorted({*kinds.values()})
+    return sorted({kind for family, kind in families.items() if family not in known})

@@ -257,12 +257,13 @@ def check_resumed(view: InvocationView, spec: ServiceSpec) -> Findings:
     )
     staying = sum(r.stays for r in now.values()) + busy
     at = view.invocation.began_at - SKEW_S  # one that is about to be late may be so by another clock
-    # What it has just resumed counts, even if EC2 refused that: the next tick resumes another.
-    fresh = {r.id for commit in view.invocation.commits for r in commit.changes.create if r.is_standby}
-    coming = max(
-        sum(is_coming(r, at) or (r.id in fresh and r.is_fallback) for r in rows.values())
-        for rows in (read, now)
-    )
+    were = {id_ for id_, r in read.items() if is_coming(r, at)}
+    resumed = {r.id for r in view.created if r.is_standby and r.is_fallback}
+    # Those count even if EC2 refuses them meanwhile: the next tick resumes another.
+    still = [
+        r for r in now.values() if is_coming(r, at) or (r.state in STARTING_STATES and r.id in were | resumed)
+    ]
+    coming = max(len(were), len(still))
     missing = spec.replicas - staying - coming
     idle = [
         r

@@ -31,6 +31,13 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def in_gb(size: float) -> str:
+    """Bytes as people say them: `16 GB`, `4.2 GB`, `17.3 MB`."""
+    if size < 1e8:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size / 1e9:.{0 if size >= 1e10 else 1}f} GB"
+
+
 def few(things: Sequence[object], most: int) -> str:
     """The first of them, and how many more there are."""
     more = f" and {len(things) - most} more" if len(things) > most else ""

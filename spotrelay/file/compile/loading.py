@@ -16,7 +16,7 @@ from spotrelay.file.dialects.dialect import Canonical, Dialect, canonical
 from spotrelay.file.fields import brought_checks, scaling
 from spotrelay.file.fields.file_fields import with_registry
 from spotrelay.file.fields.resources import port_findings
-from spotrelay.file.fields.schema import INSTANCE_STORE, ServiceFile
+from spotrelay.file.fields.schema import ServiceFile
 from spotrelay.file.instance import engine, peers, software, userdata
 from spotrelay.file.model import Service
 from spotrelay.file.source.document import Document, Location, read
@@ -24,7 +24,7 @@ from spotrelay.file.source.errors import InvalidServiceFileError, Problem
 from spotrelay.file.source.inputs import NOTHING, Inputs
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import ALTERNATIVES
-from spotrelay.file.values.disk import disk
+from spotrelay.file.values.disk import INSTANCE_STORE, disk
 from spotrelay.file.values.elsewhere import why_not_on_aws
 from spotrelay.file.values.files import Bucket, WebFile, is_url
 from spotrelay.file.values.limits import (

@@ -30,6 +30,7 @@ from spotrelay.file.source.draft import Dialect
 from spotrelay.file.source.environment import PARAMETER_NAME
 from spotrelay.file.values import eligibility
 from spotrelay.file.values.candidate import Fields
+from spotrelay.file.values.disk import INSTANCE_STORE
 from spotrelay.file.values.files import (
     WORK_DIRECTORY,
     FileMount,
@@ -42,9 +43,6 @@ from spotrelay.file.values.parsing import Finding, rejected
 from spotrelay.messages import shown
 from spotrelay.plane.core.pools import LEAST_TYPES
 from spotrelay.plane.core.spec import OnUpdate
-
-INSTANCE_STORE = "/opt/dlami/nvme"
-"""Where the default image mounts the disks of the host, which are empty after each stop."""
 
 SET_BY_SPOTRELAY = {"HOST": "is always 0.0.0.0", "PORT": "is resources.ports"}
 

@@ -30,6 +30,7 @@ from spotrelay.file.values.files import (
     pack_path,
     sha256,
 )
+from spotrelay.file.values.limits import LEAST_START_S, LONGEST_START_S
 from spotrelay.file.values.parsing import (
     MAX_PORT,
     ZONE,
@@ -298,11 +299,6 @@ MAX_DRAIN_S = 600
 instance shuts down, which takes minutes. What nobody removes has `drain_unhurried`."""
 
 
-LEAST_START_S = 30
-"""A small instance runs 17 s after EC2's answer, and the load balancer's check takes up to 10.
-Nothing that serves comes sooner: docs/cold-start.md."""
-
-
 class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
@@ -318,9 +314,9 @@ class SpotRelaySection(Fields):
     ] = Field(
         default=None,
         ge=LEAST_START_S,
-        le=3600,
-        description=f"whole seconds from {LEAST_START_S}, before which no instance can serve, to 3600, such"
-        " as 100, 100s or 2m",
+        le=LONGEST_START_S,
+        description=f"whole seconds from {LEAST_START_S}, before which no instance can serve, to"
+        f" {LONGEST_START_S}, such as 100, 100s or 2m",
     )
     # strict=False: YAML has the text of a choice, not the enumeration's member.
     on_warning: OnWarning = Field(

@@ -1,10 +1,13 @@
-"""The root volume: what a disk tier buys."""
+"""The disks of an instance: what a tier of the root volume buys, and where the host's own are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from spotrelay.plane.core.timing import HOURS_OF_MONTH
+
+INSTANCE_STORE = "/opt/dlami/nvme"
+"""Where the default image mounts the disks of the host, which are empty after each stop."""
 
 
 @dataclass(frozen=True, slots=True)

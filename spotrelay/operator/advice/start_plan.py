@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from spotrelay.file.values.limits import LONGEST_START_S
 from spotrelay.operator.advice.start_time import (
     NOT_OURS,
     VLLM,
@@ -229,12 +230,8 @@ def _others(asked: _Asked, service: str, ends: Sequence[Group]) -> Iterator[str]
     longest = _all_of(ends).longest_s
     if longest is None:
         yield f"deploying it: spotrelay cold-start {service} then tells what it takes"
-    elif longest <= LONGEST_S:
+    elif longest <= LONGEST_START_S:
         yield f"spotrelay.start_within: {longest:.0f}"
-
-
-LONGEST_S = 3600
-"""That may be asked for."""
 
 
 def _is_slow(asked: _Asked) -> bool:

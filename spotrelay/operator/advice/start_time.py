@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from spotrelay.file.catalog import find_type, host_of
+from spotrelay.messages import in_gb
 from spotrelay.plane.core.instance_types import InstanceType
 from spotrelay.plane.view.starts import Part, Start
 
@@ -375,4 +376,4 @@ def _engine(
 
 
 def _gb(size: float | None) -> str:
-    return "weights of unknown size" if size is None else f"{size / GB:.{0 if size >= 10 * GB else 1}f} GB"
+    return "weights of unknown size" if size is None else in_gb(size)

@@ -8,14 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from spotrelay.file.values.disk import TIERS, disk
+from spotrelay.file.values.disk import INSTANCE_STORE, TIERS, disk
 from spotrelay.operator.advice.start_time import GB, VLLM, Phase, Setting, Weights, rates, usual_pack
 
 Kinds = frozenset[str]
 """The accelerators of a service's instance types."""
-
-STORE = "/opt/dlami/nvme"
-"""Where the default image mounts the instance store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ class FromBucket(Way):
 
     def what(self, at: At) -> str:
         """What to copy, and to write."""
-        where = f"{STORE}/NAME" if at.setting.may_use_store else "/models/NAME"
+        where = f"{INSTANCE_STORE}/NAME" if at.setting.may_use_store else "/models/NAME"
         return (
             "copy the model to a bucket of the region, write spotrelay.models:"
             f" [{{source: s3://BUCKET/PREFIX, path: {where}}}], and let run serve that directory"
@@ -178,7 +175,9 @@ class OnStore(Way):
 
     def what(self, at: At) -> str:
         """What to write."""
-        return f"write a path below {STORE} into spotrelay.models of {at.path}, and let run serve that"
+        return (
+            f"write a path below {INSTANCE_STORE} into spotrelay.models of {at.path}, and let run serve that"
+        )
 
 
 class FasterDisk(Way):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.file.values.disk import INSTANCE_STORE
+from spotrelay.messages import in_gb
 from spotrelay.operator.cli.errors import EXIT_FAILED, CommandError
 from spotrelay.operator.cli.options import EndpointUrl, Profile, Region, Where
 
@@ -74,7 +76,7 @@ def mirror(
         try:
             hub = mirroring.Hub()
             snapshot = hub.snapshot(wanted, include or (), exclude or ())
-            many = f"{len(snapshot.files)} files, {_gb(snapshot.size)}"
+            many = f"{len(snapshot.files)} files, {in_gb(snapshot.size)}"
             teller.say(f"{snapshot.name}, commit {snapshot.commit}: {many}")
             clients = Clients(Where(region, profile, endpoint_url).session())
             there = mirroring.copied(clients, into, snapshot)
@@ -87,7 +89,7 @@ def mirror(
                 path = hub.fetch(snapshot, file, place, _now(teller, file, "fetched"))
                 mirroring.upload(clients, into, file, path, _now(teller, file, "uploaded"))
                 path.unlink()
-                teller.say(f"{into.url}/{file.path}: {_gb(file.size)}")
+                teller.say(f"{into.url}/{file.path}: {in_gb(file.size)}")
             shutil.rmtree(place, ignore_errors=True)
         except mirroring.MirrorError as error:
             raise CommandError(str(error), EXIT_FAILED) from error
@@ -102,13 +104,9 @@ def _cache() -> Path:
 
 def _now(teller: Teller, file: HubFile, what: str) -> Tell:
     def tell(done: int) -> None:
-        teller.now(f"{file.path}: {_gb(done)} of {_gb(file.size)} {what}")
+        teller.now(f"{file.path}: {in_gb(done)} of {in_gb(file.size)} {what}")
 
     return tell
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def _lines(into: Bucket, snapshot: Snapshot) -> str:
@@ -119,4 +117,4 @@ All of it is there. In the service file:
 spotrelay:
   models:
     - source: {into.url}/    # {snapshot.name}@{snapshot.commit}
-      path: /opt/dlami/nvme/{name}"""
+      path: {INSTANCE_STORE}/{name}"""

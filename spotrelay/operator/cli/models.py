@@ -6,12 +6,12 @@ import http.client
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from spotrelay.file.fields.schema import INSTANCE_STORE
 from spotrelay.file.instance import web
 from spotrelay.file.instance.fetch import FetchError
 from spotrelay.file.instance.peers import LARGEST_PIECE
 from spotrelay.file.model import IMAGES_GIB, Service
 from spotrelay.file.source.errors import Problem
+from spotrelay.file.values.disk import INSTANCE_STORE
 from spotrelay.file.values.files import Bucket, WebFile
 from spotrelay.operator.aws.models import Stored, stored, unhashed
 from spotrelay.operator.cli.errors import AWS_SAYS

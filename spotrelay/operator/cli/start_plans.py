@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from spotrelay.file.fields.schema import INSTANCE_STORE
 from spotrelay.file.instance import engine, software
 from spotrelay.file.model import IMAGES_GIB, LEAST_DISK_GIB, Service
-from spotrelay.file.values.disk import TIERS
+from spotrelay.file.values.disk import INSTANCE_STORE, TIERS
 from spotrelay.file.values.files import Bucket
 from spotrelay.operator.advice import models, start_time
 from spotrelay.operator.advice.start_plan import MeasuredStarts, Plan, planned, told, warning

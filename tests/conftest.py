@@ -24,8 +24,8 @@ settings.load_profile("spotrelay")
 
 LONGEST = (
     *("lifecycle", "e2e", "counted", "walk", "availability", "chains"),
-    *("starts", "standard run", "engine", "test_demo", "faults", "no_harm"),
-    *("skyserve", "rollouts", "operators", "template", "views", "local", "cost"),
+    *("starts", "standard run", "engine", "faults", "no_harm", "rollouts"),
+    *("local", "template", "operators", "skyserve", "test_demo", "cost", "views"),
 )
 """Groups of pytest-xdist that take minutes, in the order in which they begin: one that began late would run
 on when all else is over. A worker whose group has two tests gets the next one at once, so a short one stands

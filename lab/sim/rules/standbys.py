@@ -263,8 +263,7 @@ def check_resumed(view: InvocationView, spec: ServiceSpec) -> Findings:
     still = [
         r for r in now.values() if is_coming(r, at) or (r.state in STARTING_STATES and r.id in were | resumed)
     ]
-    coming = max(len(were), len(still))
-    missing = spec.replicas - staying - coming
+    missing = spec.replicas - staying - max(len(were), len(still))
     idle = [
         r
         for r in view.unchanged_rows()

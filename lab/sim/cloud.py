@@ -93,8 +93,8 @@ class SimCloud:
     """Prices, and what is refused for another reason than capacity."""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
     """By service and version, what its servers listen on."""
-    bad_versions: set[int] = field(default_factory=set)
-    """Versions whose instances never become ready."""
+    bad_versions: set[tuple[str, int]] = field(default_factory=set)
+    """By service: versions whose instances never become ready."""
     refused_versions: set[tuple[str, int]] = field(default_factory=set)
     """By service: versions that EC2 doesn't launch."""
     bad: set[CapacityPool] = field(default_factory=set)
@@ -359,7 +359,7 @@ class SimCloud:
     def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
         now, random = self.scheduler.now, self.random
         running_at = now + random.uniform(*BOOT_S)
-        is_bad = offering.pool in self.bad or request.spec.version in self.bad_versions
+        is_bad = offering.pool in self.bad or (service, request.spec.version) in self.bad_versions
         instance = SimInstance(
             id=f"i-{next(self._numbers):017x}",
             service=service,

@@ -295,7 +295,7 @@ def _deploy(victim: _Victim) -> None:
     world, version = victim.world, victim.spec.version + 1
     world.deploy(world.scenario.of_version(victim.spec, version))
     if world.scenario.bad_versions and world.random.random() < world.scenario.bad_versions:
-        world.cloud.bad_versions.add(version)
+        world.cloud.bad_versions.add((victim.service, version))
         # Long enough for more than one of its replicas to fail.
         mended_at = world.scenario.faults_s + world.random.uniform(0, 900)
         world.scheduler.at(mended_at, partial(_mend, world, victim.service))
@@ -304,7 +304,7 @@ def _deploy(victim: _Victim) -> None:
 def _mend(world: SimWorld, service: str) -> None:
     """A bad version is followed by a good one."""
     spec = world.services.valid(service, world.scheduler.now)
-    if spec and spec.version in world.cloud.bad_versions:
+    if spec and (service, spec.version) in world.cloud.bad_versions:
         version = spec.version + 1
         world.deploy(world.scenario.of_version(spec, version))
 

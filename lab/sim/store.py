@@ -50,6 +50,8 @@ class SimStore:
     """By service: the number of commits."""
     first_told: dict[str, Told] = field(default_factory=dict)
     """By service: what it had when it was first looked at, which is no news."""
+    unknown_at: dict[str, float] = field(default_factory=dict)
+    """By service: when somebody last asked for its document, and none had been kept yet."""
 
     def services(self) -> Sequence[str]:
         return self.gate(Call.SERVICES, None, self.memory.services)
@@ -91,7 +93,13 @@ class SimStore:
         return self.gate(Call.LOAD, service, effect, partly=effect)
 
     def document(self, service: str) -> ServiceSpec | None:
-        return self.gate(Call.DOCUMENT, service, lambda: self.memory.document(service))
+        def effect() -> ServiceSpec | None:
+            found = self.memory.document(service)
+            if found is None:
+                self.unknown_at[service] = self.scheduler.now
+            return found
+
+        return self.gate(Call.DOCUMENT, service, effect)
 
     def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec, earlier))

@@ -74,7 +74,7 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     spec = rolled_back(deployed, world.memory.load(service))
     if spec is None:
         return
-    is_bad = spec is not deployed and spec.version in world.cloud.bad_versions
+    is_bad = spec is not deployed and (service, spec.version) in world.cloud.bad_versions
     if is_bad or (service, spec.version) in world.cloud.refused_versions:
         deploy(world, service, is_refused=is_refused)
 

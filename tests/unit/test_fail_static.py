@@ -448,6 +448,15 @@ def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
     assert drain == steps.drain(warned, NOW, "instance gone", warned_at=LONG_AGO, is_gone=True)
 
 
+def test_a_missing_one_that_ec2_spared_goes_on() -> None:
+    """Its tag is lost, it answers, and EC2 says that it doesn't take it back: its old warning is no end."""
+    row = a_replica(1, READY, warned_at=LONG_AGO)
+    spared = seen_of(row, health={1: HEALTHY}, spared=frozenset({"i-1"}))
+    assert [step.name for step in decide(spared, demo_spec(replicas=1)) if step.takes_out] == []
+    taken = replace(spared, spared=frozenset())
+    assert [step.name for step in decide(taken, demo_spec(replicas=1)) if step.takes_out] == ["Drain"]
+
+
 def test_a_drained_one_ends_when_it_is_nowhere() -> None:
     """Neither EC2 nor the load balancer shows it: it is over. While it is in rotation it is taken out."""
     row = a_replica(1, DRAINING)

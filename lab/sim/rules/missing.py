@@ -32,7 +32,8 @@ def check_noted(view: InvocationView, commit: Commit, row: Replica, old: Replica
 def check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> Findings:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
-    is_taken = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
+    is_over = old.warned_at is not None and now >= time_of(old.warned_at) + limits.WARNING_S
+    is_taken = is_over and row.instance_id not in view.invocation.spared
     if now < _launched_at(old) + limits.UNSEEN_S:
         yield Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet"
     if is_taken or of_replica(row) in let_go(view.invocation):
@@ -59,7 +60,8 @@ def overdue(view: InvocationView, row: Replica) -> str:
     if _launched_at(row) + limits.UNSEEN_S + SKEW_S > view.invocation.loaded_at:
         return ""
     target = view.target(row)
-    if row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S):
+    is_spared = row.instance_id in view.invocation.spared
+    if row.warned_at is not None and view.is_over(row.warned_at, limits.WARNING_S) and not is_spared:
         return "EC2 has taken it"
     if row.state is READY and (why := view.unnoted_health(row)):
         return why

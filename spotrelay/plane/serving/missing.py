@@ -49,7 +49,8 @@ def decide(
     `is_overdue`: it should be ready by now, or have finished its requests.
     """
     health = seen.health_of(replica)
-    is_taken = replica.warned_at is not None and now >= interruption.ends_at(replica.warned_at)
+    is_over = replica.warned_at is not None and now >= interruption.ends_at(replica.warned_at)
+    is_taken = is_over and replica.instance_id not in seen.spared
     why = _answers(replica, seen) or ("" if is_overdue else _is_too_much(replica, seen, missing, now))
     kept = HoldBack(
         f"replica {replica.id} is kept",

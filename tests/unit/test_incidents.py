@@ -87,6 +87,19 @@ def test_zeros_come_in_other_minutes_than_ones() -> None:
     assert ticks.rings() == set()
 
 
+def test_a_deployment_in_the_minute_of_an_end_costs_no_zero() -> None:
+    """Two of three may get lost, so the third one counts: none comes in the minute of the last 1."""
+    ticks = Ticks().pass_s(57, replace(WHOLE, is_crash_looping=True), every_s=3)
+    ticks.pass_s(3, WHOLE, every_s=3)
+    ended = ticks.now
+    ticks.spec = replace(SPEC, version=2)
+    ticks.heard.clear()
+    ticks.pass_s(300, WHOLE, every_s=3)
+    zeros = [at for at, alarm, _ in ticks.heard if alarm is Alarm.CRASH_LOOPING]
+    assert len(zeros) == ZEROS
+    assert min(zeros) >= ended.replace(second=0, microsecond=0) + seconds(60)
+
+
 @pytest.mark.parametrize(
     ("alarm", "bad", "wait_s"),
     [

@@ -201,11 +201,12 @@ class IncidentChecker:
             return
         known = self.services.setdefault(service, _Service())
         is_clean = came_to_end and not any(invocation.noted)
-        is_overtaken = not invocation.noted and invocation.loaded_at < known.noted_at
+        is_older = invocation.loaded_at < known.noted_at
+        known.is_lost |= not is_older and rows.incidents.revision != known.revision
+        is_overtaken = not invocation.noted and is_older
         if not is_clean:
             _note_unheard(known)
         elif not (invocation.noted or is_overtaken or _is_missing(invocation)):
-            known.is_lost |= rows.incidents.revision != known.revision
             self._note(known, seen, invocation.loaded_at)
         if self._is_beyond(service, known):
             return

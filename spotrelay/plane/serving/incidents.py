@@ -172,9 +172,9 @@ def after(before: Incidents, spec: ServiceSpec, seen: Situation, now: datetime) 
     for alarm in CAUSES:
         if alarm.value not in spec.alarms:
             continue
-        state = before.alarms.get(alarm)
-        if state is None or (before.version != spec.version and not state.rings):
-            state = AlarmState(since=state.since if state else None, zeros=ZEROS)
+        state = before.alarms.get(alarm, AlarmState(zeros=ZEROS))
+        if before.version != spec.version and not state.rings:
+            state = replace(state, zeros=ZEROS)
         reason = _reason(alarm, record, spec, seen, now)
         if state.rings and not reason.lasts:
             state = AlarmState(since=now, zeros=ZEROS, minute=_minute(now))

@@ -347,6 +347,12 @@ HAND_MADE: Sequence[HandMade] = (
         wrong="two of the last ones leave, because each relies on the other",
     ),
     HandMade(
+        "relies-on-who-has-gone",
+        old="        commit = replace(commit, update=(*commit.update, *relied.of(group)))\n",
+        new="",
+        wrong="the last but one leaves, and the last one has gone since",
+    ),
+    HandMade(
         "an-empty-answer-is-believed",
         old='    if health is TargetState.HEALTHY:\n        return "and it answers its checks"',
         new='    if False:\n        return "and it answers its checks"',

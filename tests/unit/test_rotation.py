@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import InstanceState, TargetState
+from spotrelay.plane.core.ports import Conflict
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.rows import Changes, Rows
 from spotrelay.plane.core.spec import OnWarning, ServiceSpec
 from spotrelay.plane.core.timing import seconds
-from spotrelay.plane.serving import interruption, reconcile, steps
+from spotrelay.plane.memory import MemoryStore
+from spotrelay.plane.serving import changes, interruption, reconcile, steps
 from spotrelay.plane.serving.holding import overridable
+from spotrelay.plane.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
 READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 NEEDED, SERVE_ON, LEAVE = OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE
 MOMENT = seconds(0.001)
+HEALTHY_ALL = {f"i-{number}": TargetState.HEALTHY for number in (1, 2, 3)}
 
 
 def spec_of(replicas: int, on_warning: OnWarning = NEEDED, drain_s: float = 30) -> ServiceSpec:
@@ -93,6 +97,40 @@ def test_of_several_with_nobody_else_one_stays() -> None:
     assert leaving(spec, warned(1, 69), warned(2, 69)) == [], "before their drain deadline none needs to"
     assert leaving(spec, warned(1, 111), warned(2, 109)) == [1]
     assert leaving(spec, warned(1, 111), warned(2, 110)) == [1, 2]
+
+
+@pytest.mark.parametrize("by_a_tick", [True, False])
+def test_who_leaves_stays_if_the_one_that_serves_on_has_gone_meanwhile(by_a_tick: bool) -> None:
+    """Its row is written as it was read, once, so the commit fails if somebody else has written it."""
+    rows = rows_of(warned(1, 80), warned(2, 75), warned(3, 80))
+    if by_a_tick:
+        decided = list(reconcile.warned(spec_of(3), Observation(rows, health=HEALTHY_ALL), NOW))
+    else:
+        decided = interruption.due(spec_of(3), rows, NOW)
+    (commit,) = changes.changes("demo", spec_of(3), rows, decided, NOW, lambda: "launch")
+    assert [row.id for row in commit.update if row.state is DRAINING] == [1, 3]
+    assert [row for row in commit.update if row.state is not DRAINING] == [rows.replicas[2]]
+    store = MemoryStore()
+    store.commit(Changes("demo", create=tuple(rows.replicas.values())))
+    read = store.load("demo")
+    store.commit(Changes("demo", update=(read.replicas[2].to(DRAINING, NOW, "instance terminated"),)))
+    late = changes.changes("demo", spec_of(3), read, interruption.due(spec_of(3), read, NOW), NOW, str)
+    with pytest.raises(Conflict):
+        store.commit(late[0])
+
+
+def test_who_serves_on_is_written_once_and_not_beside_a_change_of_its_own() -> None:
+    """A second time, its revision would be an old one, and the commit would fail for nothing."""
+    last = warned(50, 75)
+    rows = rows_of(*(warned(i, 80) for i in range(1, 41)), last)
+    leave = [interruption.leave(r, NOW, last) for r in rows.replicas.values() if r is not last]
+    commits = changes.changes("demo", spec_of(3), rows, leave, NOW, str)
+    assert len(commits) == 2
+    assert [row for commit in commits for row in commit.update if row.id == last.id] == [last]
+    assert all(commit.size <= Changes.MAX_SIZE for commit in commits)
+    ill = steps.note_health(last, NOW)
+    commits = changes.changes("demo", spec_of(3), rows, [*leave, ill], NOW, str)
+    assert [row for commit in commits for row in commit.update if row.id == last.id] == [ill.row]
 
 
 def test_one_that_stays_is_enough_for_all_to_leave_in_time() -> None:

@@ -40,10 +40,12 @@ def changes(
     tells = rows.is_whole or any(step.creates for step in steps)
     raised = max((_raised(rows, steps), *(rows.replicas if tells else ())))
     serving = _Serving(rows, is_recounted=any(step.recounts for step in steps))
+    relied = _Relied(steps)
     commits = []
     for group in _packed(service, spec, rows, steps):
         commit = _commit(service, group, highest_id, raised, _Brake(spec, window, now), now, new_id)
         commit = replace(commit, serving=serving.after(commit))
+        commit = replace(commit, update=(*commit.update, *relied.of(group)))
         if commit.highest_id:
             highest_id = raised = commit.highest_id[1]
         window = commit.window[1] if commit.window else window
@@ -250,6 +252,22 @@ class _Serving:
         as_read, self._count = self._as_read, max(self._count + change, 0)
         self._as_read = self._count
         return as_read, self._count
+
+
+class _Relied:
+    """Those that serve on while others leave: they are written as they are, once.
+
+    So a commit fails if one has gone meanwhile, as it does by the count where others stay.
+    """
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._written = {step.before.id for step in steps if step.before and step.after}
+
+    def of(self, steps: Iterable[Step]) -> list[Replica]:
+        """The rows to be written beside these steps'."""
+        found = {r.id: r for step in steps if (r := step.relies_on) and r.id not in self._written}
+        self._written |= found.keys()
+        return list(found.values())
 
 
 def lessons(steps: Iterable[Step], memory: PoolMemory, now: datetime) -> list[Cooldown]:

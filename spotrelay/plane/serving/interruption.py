@@ -9,7 +9,7 @@ last one in rotation stays a little longer: a cut answer is better than every re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -85,14 +85,15 @@ def due(
         if may_serve_on(r) and r.id not in going and r.instance_id and r.warned_at
         if is_due_soon(spec, r.warned_at, now)
     ]
-    drains = (_with_its_place(leave(r, now), spec, rows, now) for r in going.values())
+    last = serves_on(rows.replicas.values())
+    drains = (_with_its_place(leave(r, now, last), spec, rows, now) for r in going.values())
     return [*overdue, *drains, *again]
 
 
-def leave(replica: Replica, now: datetime) -> Step:
+def leave(replica: Replica, now: datetime, relies_on: Replica | None = None) -> Step:
     """A replica that served on, or came back, leaves; its replacement came before, if it gets one."""
     reason = WARNED if replica.is_warned else OTHERS_SERVE
-    return steps.drain(replica, now, reason, warned_at=replica.warned_at)
+    return steps.drain(replica, now, reason, warned_at=replica.warned_at, relies_on=relies_on)
 
 
 def _with_its_place(step: Step, spec: ServiceSpec | None, rows: Rows, now: datetime) -> Step:
@@ -374,6 +375,11 @@ def last_there(replicas: Collection[Replica]) -> list[Replica]:
         return [replica for _, _, replica in serving_on]
     until, _, last = max(serving)
     return [last, *(r for at, _, r in serving_on if at > until and not r.serves)]
+
+
+def serves_on(replicas: Iterable[Replica]) -> Replica | None:
+    """Who serves on the longest; None: nobody does, or others stay, and the table counts those."""
+    return next((r for r in last_there(list(replicas)) if r.serves), None)
 
 
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Collection[int] = ()) -> set[int]:

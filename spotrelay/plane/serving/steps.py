@@ -105,6 +105,8 @@ class Step:
     starts: str | None = None
     """The stopped instance that it starts."""
     stops: str | None = None
+    relies_on: Replica | None = None
+    """Who serves on when its replica leaves: nothing is written if that row has changed since it was read."""
     looks_again: datetime | None = None
     """Somebody must look at an instance that was warned then: when its time has come."""
     teaches: Cause | None = None
@@ -185,11 +187,12 @@ def drain(
     warned_at: datetime | None = None,
     cool_pool: bool = False,
     is_gone: bool = False,
+    relies_on: Replica | None = None,
 ) -> Step:
     """Take the replica out of rotation; its requests finish.
 
     `cool_pool`: EC2 is taking capacity back there. `is_gone`: its instance has ended, or vanished, and it
-    wasn't we who ended it.
+    wasn't we who ended it. `relies_on`: who serves on, as it was read.
     """
     after = row.to(
         ReplicaState.DRAINING,
@@ -198,8 +201,15 @@ def drain(
         warned_at=warned_at or row.warned_at,
         lost_at=now if _is_lost(row, warned_at, is_gone=is_gone) else row.lost_at,
     )
-    teaches = Cause.LOSS if cool_pool else None
-    return Step("Drain", row, after, takes_out=row.instance_id, teaches=teaches, says={"reason": reason})
+    return Step(
+        "Drain",
+        row,
+        after,
+        takes_out=row.instance_id,
+        relies_on=relies_on,
+        teaches=Cause.LOSS if cool_pool else None,
+        says={"reason": reason},
+    )
 
 
 def _is_lost(row: Replica, warned_at: datetime | None, *, is_gone: bool) -> bool:

@@ -128,7 +128,8 @@ class SimAlarms:
                 self._say(f"{word.service}: {word.lasts:d} gets lost on its way to {word.alarm}")
                 continue
             self.lost.pop((key, False), None)
-            self.lost.pop((key, True), None)
+            if word.lasts:  # a 0 of a tick that looked earlier makes no lost 1 good
+                self.lost.pop((key, True), None)
             before = self.rings(*key)
             self._take(key, word)
             if self.rings(*key) is not before:

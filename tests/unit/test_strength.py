@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.plane.core.instances import InstanceState, TargetState
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.serving import changes, reconcile, replacement, steps, strength
@@ -148,6 +148,12 @@ def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
     assert dropped(decide(spec, replace(unknown, health={"i-2": TargetState.INITIAL}))) == [2]
     standing = [fallback(3, unhealthy_since=NOW), fallback(4, unhealthy_since=NOW)]
     assert dropped(decide(spec, replace(look(spot(1, STARTING), *standing), instances={}))) == []
+    known = spot(1, STARTING, phases={Phase.REGISTERED: NOW})
+    assert dropped(decide(spec, replace(look(known, spot(2, STARTING)), instances={}))) == [2]
+    based = replace(demo_spec(replicas=1), base_on_demand=1)
+    bought = replace(spot(2, STARTING), purchase_option=ON_DEMAND)
+    assert dropped(decide(based, replace(look(known, bought), instances={}))) == [], "it may answer by now"
+    assert dropped(decide(based, look(known, bought))) == [1], "EC2 shows it, and nobody has registered it"
 
 
 def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:

@@ -169,6 +169,7 @@ class _Service:
     revision: int = 0
     """How often incidents were put on record."""
     noted_at: float = 0.0
+    noted_by: Invocation | None = None
     is_lost: bool = False
     """The table was emptied or restored: what alarms were told isn't on record any more."""
 
@@ -188,6 +189,7 @@ class IncidentChecker:
         known = self.services.setdefault(service, _Service())
         known.is_lost |= incidents.revision != known.revision
         known.revision, known.noted_at = incidents.revision + 1, self.history.scheduler.now
+        known.noted_by = invocation
         seen = _seen(invocation)
         if seen is not None:
             self._note(known, seen, called_at)
@@ -203,7 +205,7 @@ class IncidentChecker:
         is_clean = came_to_end and not any(invocation.noted)
         is_older = invocation.loaded_at < known.noted_at
         known.is_lost |= not is_older and rows.incidents.revision != known.revision
-        is_overtaken = not invocation.noted and is_older
+        is_overtaken = known.noted_by is not invocation if invocation.noted else is_older
         if not is_clean:
             _note_unheard(known)
         elif not (invocation.noted or is_overtaken or _is_missing(invocation)):

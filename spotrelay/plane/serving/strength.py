@@ -18,7 +18,7 @@ from datetime import datetime
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.pools import OPTIONS, Offering, PurchaseOption
-from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
@@ -110,16 +110,19 @@ def is_given_up(replica: Replica, now: datetime) -> bool:
 def _unclear(seen: Observation) -> set[int]:
     """Those that may serve though their rows don't say so.
 
-    Neither EC2 nor the load balancer shows a ready one. Or one starts and is registered, and the load
-    balancer doesn't know how it does.
+    Neither EC2 nor the load balancer shows one that is ready, or that starts and was registered. Or the load
+    balancer doesn't know how one does that starts.
     """
-    health = {r.id: seen.health_of(r) for r in seen.rows.replicas.values()}
-    return {
-        r.id
-        for r in seen.rows.replicas.values()
-        if (r.state is ReplicaState.READY and health[r.id] is None and r.instance_id not in seen.instances)
-        or (r.state is ReplicaState.STARTING and health[r.id] is TargetState.UNAVAILABLE)
-    }
+
+    def is_unclear(replica: Replica) -> bool:
+        health, is_starting = seen.health_of(replica), replica.state is ReplicaState.STARTING
+        if is_starting and health is TargetState.UNAVAILABLE:
+            return True
+        is_unseen = health is None and replica.instance_id not in seen.instances
+        was_registered = is_starting and Phase.REGISTERED in replica.phases
+        return is_unseen and (replica.state is ReplicaState.READY or was_registered)
+
+    return {r.id for r in seen.rows.replicas.values() if is_unclear(r)}
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

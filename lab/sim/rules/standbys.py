@@ -98,7 +98,8 @@ class StandbyChecker:
         for row in changes.update:
             key = row.service, row.version
             if row.stands_by and row.state is ReplicaState.FAILED:
-                # It counts from when that was decided.
+                # It counts from when that was decided. One version's is on record, the last one's.
+                self.failed = {of: times for of, times in self.failed.items() if of == key or of[0] != key[0]}
                 self.failed.setdefault(key, []).append(invocation.began_at)
             elif row.state is ReplicaState.STANDBY and before[row.id].state is not row.state:
                 self.failed = {of: times for of, times in self.failed.items() if of[0] != row.service}

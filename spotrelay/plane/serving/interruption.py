@@ -85,7 +85,7 @@ def due(
         if may_serve_on(r) and r.id not in going and r.instance_id and r.warned_at
         if is_due_soon(spec, r.warned_at, now)
     ]
-    last = serves_on(rows.replicas.values())
+    last = last_serving(rows.replicas.values())
     drains = (_with_its_place(leave(r, now, last), spec, rows, now) for r in going.values())
     return [*overdue, *drains, *again]
 
@@ -377,7 +377,7 @@ def last_there(replicas: Collection[Replica]) -> list[Replica]:
     return [last, *(r for at, _, r in serving_on if at > until and not r.serves)]
 
 
-def serves_on(replicas: Iterable[Replica]) -> Replica | None:
+def last_serving(replicas: Iterable[Replica]) -> Replica | None:
     """Who serves on the longest; None: nobody does, or others stay, and the table counts those."""
     return next((r for r in last_there(list(replicas)) if r.serves), None)
 

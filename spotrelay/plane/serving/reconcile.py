@@ -82,7 +82,7 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
     said: dict[str, datetime | None] = {**dict.fromkeys(seen.spared), **seen.warned}
     gone = {*warned_at, *seen.found_ill, *interruption.unconfirmed(seen)}
-    last = interruption.serves_on(r for r in replicas.values() if r.id not in gone)
+    last = interruption.last_serving(r for r in replicas.values() if r.id not in gone)
     for replica in interruption.leaving(spec, seen.rows, gone, now, said):
         yield leave(replica, now, last)
 

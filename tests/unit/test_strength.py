@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotrelay.plane.core.instances import InstanceState, TargetState
 from spotrelay.plane.core.replica import Phase, Replica, ReplicaState
-from spotrelay.plane.core.spec import ServiceSpec
+from spotrelay.plane.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.serving import changes, reconcile, replacement, steps, strength
 from spotrelay.plane.serving.observation import Observation
@@ -124,10 +124,11 @@ def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() 
 
 
 def test_surplus_that_ec2_does_not_show_goes_before_what_it_shows() -> None:
-    """The load balancer says nothing: of two that start the one stays that is there for certain."""
+    """Of two that start, and aren't in rotation yet, the one stays that is there for certain."""
     rows = [spot(1, STARTING), spot(2, STARTING)]
-    assert dropped(decide(demo_spec(replicas=1), look(*rows, gone=[1]))) == [1]
-    based = replace(demo_spec(replicas=1), base_on_demand=1)
+    probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {}))
+    assert dropped(decide(probed, look(*rows, gone=[1]))) == [1]
+    based = replace(probed, base_on_demand=1)
     bought = [replace(spot(i, STARTING), purchase_option=ON_DEMAND) for i in (2, 3)]
     assert dropped(decide(based, look(rows[0], *bought, gone=[2]))) == [2, 1], "the base is what is there"
 
@@ -149,8 +150,12 @@ def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
     standing = [fallback(3, unhealthy_since=NOW), fallback(4, unhealthy_since=NOW)]
     assert dropped(decide(spec, replace(look(spot(1, STARTING), *standing), instances={}))) == []
     known = spot(1, STARTING, phases={Phase.REGISTERED: NOW})
-    assert dropped(decide(spec, replace(look(known, spot(2, STARTING)), instances={}))) == [2]
-    based = replace(demo_spec(replicas=1), base_on_demand=1)
+    assert dropped(decide(spec, replace(look(known, spot(2, STARTING)), instances={}))) == []
+    probed = replace(spec, readiness_probe=ReadinessProbe("/", {}))
+    assert dropped(decide(probed, replace(look(known, spot(2, STARTING)), instances={}))) == [2], (
+        "it waits outside the rotation"
+    )
+    based = replace(probed, base_on_demand=1)
     bought = replace(spot(2, STARTING), purchase_option=ON_DEMAND)
     assert dropped(decide(based, replace(look(known, bought), instances={}))) == [], "it may answer by now"
     assert dropped(decide(based, look(known, bought))) == [1], "EC2 shows it, and nobody has registered it"

@@ -52,7 +52,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
     may_go = spare(spec, rows)
     droppable = [as_serving(r, found_ill) for r in regular if r.id in known]
     # What may serve goes only while as many as wanted do for certain.
-    kept_back = set() if staying_count(rows) >= spec.replicas else _unclear(seen)
+    kept_back = set() if staying_count(rows) >= spec.replicas else _unclear(spec, seen)
     dropped = at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen), kept_back)
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
@@ -107,11 +107,11 @@ def is_given_up(replica: Replica, now: datetime) -> bool:
     return replica.is_fallback and since is not None and now - since > seconds(timing.UNHEALTHY_GIVEN_UP_S)
 
 
-def _unclear(seen: Observation) -> set[int]:
+def _unclear(spec: ServiceSpec, seen: Observation) -> set[int]:
     """Those that may serve though their rows don't say so.
 
-    Neither EC2 nor the load balancer shows one that is ready, or that starts and was registered. Or the load
-    balancer doesn't know how one does that starts.
+    Neither EC2 nor the load balancer shows one that is ready, or that starts and may be in rotation. Or the
+    load balancer doesn't know how one does that starts.
     """
 
     def is_unclear(replica: Replica) -> bool:
@@ -119,8 +119,9 @@ def _unclear(seen: Observation) -> set[int]:
         if is_starting and health is TargetState.UNAVAILABLE:
             return True
         is_unseen = health is None and replica.instance_id not in seen.instances
-        was_registered = is_starting and Phase.REGISTERED in replica.phases
-        return is_unseen and (replica.state is ReplicaState.READY or was_registered)
+        # Without a probe it is registered as soon as its instance runs.
+        may_be_in = is_starting and (spec.readiness_probe is None or Phase.REGISTERED in replica.phases)
+        return is_unseen and (replica.state is ReplicaState.READY or may_be_in)
 
     return {r.id for r in seen.rows.replicas.values() if is_unclear(r)}
 

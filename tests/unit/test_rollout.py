@@ -259,8 +259,10 @@ def test_one_that_gets_ready_lets_it_go_on() -> None:
     assert changes._backoff_after(spec_of(), STOPPED, actions, NOW) == STOPPED
     back = replace(rising, entered={**rising.entered, ReplicaState.DRAINING: NOW - seconds(9)})
     assert back.comes_back
-    found: list[Step] = [steps.mark_ready(back, NOW)]
-    assert changes._backoff_after(spec_of(), STOPPED, found, NOW) == STOPPED, "it was there before"
+    served = replace(back, entered={**back.entered, ReplicaState.READY: NOW - seconds(99)})
+    for replica, left in ((back, Backoff()), (served, STOPPED)):
+        found: list[Step] = [steps.mark_ready(replica, NOW)]
+        assert changes._backoff_after(spec_of(), STOPPED, found, NOW) == left, "once it was there before"
 
 
 def test_what_fails_beside_an_older_one_that_gets_ready_counts() -> None:

@@ -456,7 +456,9 @@ def _specs(invocation: Invocation, rows: Rows) -> tuple[ServiceSpec, ...]:
     is_moved = got and rows.document and got.target_group_arn != rows.document.target_group_arn
     deployed = [got, rows.document] if is_moved else [got or rows.document]
     requests = gone_by(invocation, rows)
-    times = (invocation.loaded_at - CLOCKS_S, invocation.loaded_at + CLOCKS_S)
+    # A request may end while it looks: what is wanted counts from when it has seen all.
+    seen_at = max(invocation.loaded_at, invocation.observed_at or 0.0)
+    times = (invocation.loaded_at - CLOCKS_S, seen_at + CLOCKS_S)
     found = (in_effect(rolled_back(spec, rows), requests, at) for spec in deployed if spec for at in times)
     unique: list[ServiceSpec] = []
     for spec in found:

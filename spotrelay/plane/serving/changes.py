@@ -193,8 +193,9 @@ def _backoff_after(
     spec: ServiceSpec | None, backoff: Backoff, steps: Sequence[Step], now: datetime
 ) -> Backoff:
     """How long launches are held after replicas that failed; one that got ready ends it."""
-    # That one that came back answers says nothing of what is launched.
-    ready = [s.replica for s in steps if s.enters(ReplicaState.READY) and not s.replica.comes_back]
+    # That one answers again which came back says nothing of what is launched.
+    first = (s for s in steps if s.enters(ReplicaState.READY) and ReplicaState.READY not in s.replica.entered)
+    ready = [s.replica for s in first]
     if ready:
         backoff = failures.after_success(backoff, ready)
     newest = max((replica.version for replica in ready), default=-1)

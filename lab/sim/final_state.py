@@ -267,7 +267,10 @@ def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: i
             report(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and wasn't replaced")
         if row.replaces is not None:
             replaced = all_.get(row.replaces)
-            if replaced is None or (replaced.replaced_by != row.id and row.state is ReplicaState.READY):
+            # In place of one that left and came back another was requested.
+            is_back = (row.service, row.id) in world.checker.came_back
+            may_differ = is_back or row.state is not ReplicaState.READY
+            if replaced is None or (replaced.replaced_by != row.id and not may_differ):
                 report(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
 
 

@@ -268,9 +268,9 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
     is_starting = row.state in STARTING_STATES or was_starting
     if row.was_started_again and detail.get("state") in ("running", "stopping", "stopped"):
         return ""  # it may be of before; the tick sees what is so
+    is_all = sum(host(row.instance_id or "") in body for body in view.invocation.bodies) == 1
     if is_starting and not row.is_warned and "State-change" in kind:
         # The event doesn't say whether it failed or EC2 took it. The tick asks EC2.
-        is_all = sum(host(row.instance_id or "") in body for body in view.invocation.bodies) == 1
         is_news = row.state is ReplicaState.PROVISIONING and detail["state"] == "running"
         return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):
@@ -289,6 +289,7 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
         case "EC2 Instance Rebalance Recommendation", _:
             follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_noted = row.rebalance_at is not None or not row.state.is_active or row.is_warned
+            is_noted |= is_starting and not is_all  # that it ends outweighs the rest
             return "EC2 recommends to leave it" if follows and not is_noted else ""
         case _:
             return ""

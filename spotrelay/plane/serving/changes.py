@@ -193,7 +193,7 @@ def _backoff_after(
     spec: ServiceSpec | None, backoff: Backoff, steps: Sequence[Step], now: datetime
 ) -> Backoff:
     """How long launches are held after replicas that failed; one that got ready ends it."""
-    # That one answers again which came back says nothing of what is launched.
+    # A replica that came back and answers again says nothing about what is launched.
     first = (s for s in steps if s.enters(ReplicaState.READY) and ReplicaState.READY not in s.replica.entered)
     ready = [s.replica for s in first]
     if ready:

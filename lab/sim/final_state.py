@@ -34,8 +34,6 @@ UNREPLACED_REASONS = (
 )
 """Reasons for which a replica goes without a replacement."""
 
-NEVER_YET = float("-inf")
-
 
 def unrest(world: SimWorld) -> str:
     """What isn't at rest."""
@@ -288,10 +286,8 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
         return False  # it was replaced when it left, if it had to be
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
-    since = drained_at - MAX_DOCUMENT_AGE_S
-    if world.store.unknown_at.get(row.service, NEVER_YET) >= since:
-        return False  # nobody could say what is wanted: the first tick that can requests what is missing
-    return not world.services.was_removed(row.service, since, drained_at + SKEW_S)
+    # Where nobody can say what is wanted, the first tick that can requests what is missing.
+    return not world.was_removed(row.service, drained_at - MAX_DOCUMENT_AGE_S, drained_at + SKEW_S)
 
 
 def _check_dead_letters(world: SimWorld) -> None:

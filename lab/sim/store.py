@@ -50,8 +50,8 @@ class SimStore:
     """By service: the number of commits."""
     first_told: dict[str, Told] = field(default_factory=dict)
     """By service: what it had when it was first looked at, which is no news."""
-    unknown_at: dict[str, float] = field(default_factory=dict)
-    """By service: when somebody last asked for its document, and none had been kept yet."""
+    unknown_at: dict[str, list[float]] = field(default_factory=dict)
+    """By service: when nobody could tell its document, kept or not."""
 
     def services(self) -> Sequence[str]:
         return self.gate(Call.SERVICES, None, self.memory.services)
@@ -96,7 +96,7 @@ class SimStore:
         def effect() -> ServiceSpec | None:
             found = self.memory.document(service)
             if found is None:
-                self.unknown_at[service] = self.scheduler.now
+                self.unknown_at.setdefault(service, []).append(self.scheduler.now)
             return found
 
         return self.gate(Call.DOCUMENT, service, effect)

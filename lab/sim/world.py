@@ -112,7 +112,7 @@ class SimWorld:
         self.checker.standby_checker = StandbyChecker(self.checker, self.cloud, lambda: self.memory)
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.checker.documents = self.services.since
-        self.checker.was_removed = self.services.was_removed
+        self.checker.was_removed = self.was_removed
         self.checker.note_in_effect = self.note_in_effect
         self.checker.quiet_since = scenario.faults_s
         learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact, self.memory.recall)
@@ -333,10 +333,15 @@ class SimWorld:
     def _is_intact(self, service: str, since: float) -> bool:
         """Whether the service's document existed, and its rows weren't damaged, since then."""
         now = self.scheduler.now
-        was_removed = self.services.was_removed(service, since - MAX_DOCUMENT_AGE_S, now)
+        was_removed = self.was_removed(service, since - MAX_DOCUMENT_AGE_S, now)
         return not was_removed and service not in self.checker.damaged
 
     # The world.
+
+    def was_removed(self, service: str, since: float, until: float) -> bool:
+        """Whether there was no document at some time in between, or nobody could tell it."""
+        is_unknown = any(since <= at <= until for at in self.store.unknown_at.get(service, ()))
+        return is_unknown or self.services.was_removed(service, since, until)
 
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
         """Deploy the service's document, or remove its stack."""

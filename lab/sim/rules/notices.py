@@ -103,6 +103,8 @@ def _check_turn(view: InvocationView, notice: Notice, known: Mapping[int, Replic
         # Fewer are needed since, or one answers its checks again: the tick is the first to see it. By its
         # clock that may have been before the gap began.
         latest = view.history.scheduler.now
+        # Of those that have ended since, nothing may be known any more that says when so few were enough.
+        earliest = time_of(since) if since and needed < view.rows.told.whole_at else earliest
     told_at = time_of(notice.at)
     if not earliest - SKEW_S <= told_at <= latest + SKEW_S:
         yield Rule.NEWS_TRUE, f"{notice.id} at {told_at:.3f}, not {earliest:.3f}: {turns}"

@@ -649,7 +649,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "who-may-serve-is-given-up",
-        "else _unclear(seen)",
+        "else _unclear(spec, seen)",
         "else set[int]()",
         "scaling in believes rows, though neither EC2 nor the load balancer shows anybody",
     ),

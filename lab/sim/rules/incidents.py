@@ -428,7 +428,7 @@ def _seen(invocation: Invocation) -> _Seen | None:
     all_ = list(rows.replicas.values())
     some = [r for r in all_ if r.id <= rows.highest_id]
     ways = [(spec, replicas) for spec in specs for replicas in (some, all_)]
-    blocked = [time_of(r.blocked_at) for r in all_ if r.blocked_at]
+    blocked = [time_of(r.blocked_at) for r in some if r.blocked_at]
     return _Seen(
         specs,
         serves=_same(_ready(there) > 0 for _, there in ways),

@@ -285,8 +285,7 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
     if (row.service, row.id) in world.checker.came_back:
         return False  # it was replaced when it left, if it had to be
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
-    # A decision may be as old as its reads.
-    # Where nobody can say what is wanted, the first tick that can requests what is missing.
+    # A decision may be as old as its reads; where nobody could say what is wanted, a later tick requests it.
     return not world.was_removed(row.service, drained_at - MAX_DOCUMENT_AGE_S, drained_at + SKEW_S)
 
 

@@ -342,14 +342,14 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "counts-nobody-who-serves",
-        old="        commit = replace(commit, serving=serving.after(commit))\n",
-        new="",
+        old="replace(commit, serving=serving.after(commit), ",
+        new="replace(commit, ",
         wrong="two of the last ones leave, because each relies on the other",
     ),
     HandMade(
         "relies-on-who-has-gone",
-        old="        commit = replace(commit, update=(*commit.update, *relied.of(group)))\n",
-        new="",
+        old=", update=(*commit.update, *relied.of(group)))",
+        new=")",
         wrong="the last but one leaves, and the last one has gone since",
     ),
     HandMade(

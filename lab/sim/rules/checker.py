@@ -126,12 +126,10 @@ class Checker(History):
         # If the document is missing, the last one that was read stays valid.
         documents = self.in_force(invocation, service)
         # What EC2 recommends to leave is replaced all at once, and what came back has been replaced.
-        more = [
-            r.is_counted and (r.rebalance_at or (service, r.id) in self.came_back) for r in after.values()
-        ]
+        extra = [r for r in after.values() if r.rebalance_at or (service, r.id) in self.came_back]
         at_rest = max((limits.most_regular(spec) for spec in documents), default=0)
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
-        for is_fallback, most in ((False, at_rest + sum(map(bool, more))), (True, at_rest)):
+        for is_fallback, most in ((False, at_rest + sum(r.is_counted for r in extra)), (True, at_rest)):
             was, active = (
                 sum(
                     r.is_counted and r.is_fallback is is_fallback and not is_late(r, now)

@@ -169,6 +169,7 @@ class _Service:
     revision: int = 0
     """How often incidents were put on record."""
     noted_at: float = 0.0
+    """When that was last, and by whom."""
     noted_by: Invocation | None = None
     is_lost: bool = False
     """The table was emptied or restored: what alarms were told isn't on record any more."""
@@ -457,8 +458,7 @@ def _specs(invocation: Invocation, rows: Rows) -> tuple[ServiceSpec, ...]:
     deployed = [got, rows.document] if is_moved else [got or rows.document]
     requests = gone_by(invocation, rows)
     # A request may end while it looks: what is wanted counts from when it has seen all.
-    seen_at = max(invocation.loaded_at, invocation.observed_at or 0.0)
-    times = (invocation.loaded_at - CLOCKS_S, seen_at + CLOCKS_S)
+    times = (invocation.loaded_at - CLOCKS_S, (invocation.observed_at or invocation.loaded_at) + CLOCKS_S)
     found = (in_effect(rolled_back(spec, rows), requests, at) for spec in deployed if spec for at in times)
     unique: list[ServiceSpec] = []
     for spec in found:

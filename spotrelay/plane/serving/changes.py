@@ -44,8 +44,7 @@ def changes(
     commits = []
     for group in _packed(service, spec, rows, steps):
         commit = _commit(service, group, highest_id, raised, _Brake(spec, window, now), now, new_id)
-        commit = replace(commit, serving=serving.after(commit))
-        commit = replace(commit, update=(*commit.update, *relied.of(group)))
+        commit = replace(commit, serving=serving.after(commit), update=(*commit.update, *relied.of(group)))
         if commit.highest_id:
             highest_id = raised = commit.highest_id[1]
         window = commit.window[1] if commit.window else window

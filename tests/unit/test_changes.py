@@ -43,6 +43,15 @@ def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: i
         assert commit.highest_id == (min(by_id) - 1, max(by_id))
 
 
+def test_the_items_of_a_commit_are_counted_with_all_that_they_may_bring() -> None:
+    """The service's two entries; a row and its instance's; what ends has its place in the history, too."""
+    states = (ReplicaState.REQUESTED, ReplicaState.READY, ReplicaState.FAILED)
+    waiting, ready, ended = map(a_replica, (1, 2, 3), states)
+    assert Changes("demo").size == 2
+    assert Changes("demo", create=(waiting,), update=(ready,)).size == 6
+    assert Changes("demo", update=(ended,), close_intents=("a", "b")).size == 7
+
+
 @st.composite
 def mixed(draw: st.DrawFn) -> tuple[Rows, list[Step]]:
     """Any decision about replicas that are bought either way and of two versions, in any order."""

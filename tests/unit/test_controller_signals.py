@@ -341,6 +341,17 @@ def test_the_last_one_is_asked_about_before_it_leaves() -> None:
     stays_while_ec2_spares_it(world, controller, last)
 
 
+def test_ec2_is_asked_about_nobody_before_the_last_moment() -> None:
+    """Its drain deadline has passed, and nobody else serves: there is nothing yet that EC2 could change."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *OPTIONS.values())
+    controller.handle(warn(world, *active(world)))
+    world.clock.advance(80)
+    world.refuse("fleet.warned", Throttled("slow down"))
+    controller.leave("demo")
+    assert len(in_rotation(world)) == 1
+
+
 def test_what_has_left_and_may_be_alone_is_asked_about_too() -> None:
     """Who was to take it out died over it, and EC2 took its warning back: nobody else is in rotation."""
     world, controller = serving(demo_spec(replicas=1))

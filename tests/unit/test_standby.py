@@ -340,6 +340,21 @@ def test_an_instance_that_ends_on_trial_says_nothing_of_the_version() -> None:
     assert rows(world).standby_backoff == Backoff()
 
 
+@pytest.mark.parametrize(("has_run", "failures"), [(False, 0), (True, 1)])
+def test_what_ends_once_it_has_run_says_something_of_the_version(has_run: bool, failures: int) -> None:
+    """A standby that is resumed and that EC2 can't start doesn't."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    (fallback,) = resumed(world)
+    if has_run:
+        world.fleet.run()
+        controller.handle([StateChange(instance_of(fallback), world.clock.now(), InstanceState.RUNNING)])
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(fallback)])
+    settle(world, controller, 1)
+    assert rows(world).backoff.failures == failures
+
+
 # Resumed.
 
 

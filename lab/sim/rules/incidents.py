@@ -59,6 +59,9 @@ CAUSES: Mapping[Alarm, tuple[Alarm, ...]] = {
 Perhaps = bool | None
 """None: nobody can tell."""
 
+Times = tuple[float, float]
+"""By the replicas that surely count, and by all of them."""
+
 
 def start_s(spec: ServiceSpec) -> float:
     """How long a start may take: five minutes at least, and a day at most."""
@@ -91,7 +94,7 @@ class _Seen:
     is_unlaunched: Perhaps
     is_looping: Perhaps
     is_stopped: Perhaps
-    blocked_at: float
+    blocked_at: Times
     fallback_since: float
     is_better: Perhaps
 
@@ -159,7 +162,7 @@ class _Service:
     nothing: _Span = field(default_factory=_Span)
     missing: _Span = field(default_factory=_Span)
     unlaunched: _Span = field(default_factory=_Span)
-    blocked_at: float = -NEVER
+    blocked_at: Times = (-NEVER, -NEVER)
     may_have_served: bool = False
     has_served: bool = False
     seen: _Seen | None = None
@@ -243,7 +246,7 @@ class IncidentChecker:
         known.nothing.note(seen.is_nothing, now)
         known.missing.note(seen.is_missing, now)
         known.unlaunched.note(seen.is_unlaunched, now)
-        known.blocked_at = max(known.blocked_at, seen.blocked_at)
+        known.blocked_at = _later(known, seen)
         known.may_have_served |= seen.serves is not False or seen.has_served
         known.has_served |= seen.serves is True
         for alarm, one in known.alarms.items():
@@ -267,7 +270,7 @@ class IncidentChecker:
             case Alarm.CANNOT_LAUNCH:
                 may, must = _waited(known.unlaunched, map(launched_s, seen.specs), now)
                 may, must = may and seen.is_looping is not True, must and seen.is_looping is False
-                blocked = _within(known.blocked_at, BLOCKED_S, now)
+                blocked = _is_blocked(known.blocked_at, now)
                 return may or blocked is not False, must or blocked is True
             case Alarm.NOT_WHOLE:
                 return _waited(known.missing, map(start_s, seen.specs), now)
@@ -285,7 +288,7 @@ class IncidentChecker:
             case Alarm.CRASH_LOOPING:
                 return seen.is_looping
             case Alarm.CANNOT_LAUNCH:
-                blocked = _within(max(known.blocked_at, seen.blocked_at), BLOCKED_S, now)
+                blocked = _is_blocked(_later(known, seen), now)
                 waits = None if seen.is_looping is None else False if seen.is_looping else seen.is_unlaunched
                 return True if True in (blocked, waits) else None if None in (blocked, waits) else False
             case Alarm.NOT_WHOLE:
@@ -429,7 +432,9 @@ def _seen(invocation: Invocation) -> _Seen | None:
     all_ = list(rows.replicas.values())
     some = [r for r in all_ if r.id <= rows.highest_id]
     ways = [(spec, replicas) for spec in specs for replicas in (some, all_)]
-    blocked = [time_of(r.blocked_at) for r in some if r.blocked_at]
+    surely, perhaps = (
+        max((time_of(r.blocked_at) for r in there if r.blocked_at), default=-NEVER) for there in (some, all_)
+    )
     return _Seen(
         specs,
         serves=_same(_ready(there) > 0 for _, there in ways),
@@ -442,7 +447,7 @@ def _seen(invocation: Invocation) -> _Seen | None:
             for spec, there in ways
         ),
         is_stopped=_same(has_stopped_short(spec, rows) for spec in specs),
-        blocked_at=max(blocked, default=-NEVER),
+        blocked_at=(surely, perhaps),
         fallback_since=min(
             (time_of(r.entered[ReplicaState.PROVISIONING]) for r in _launched(all_) if r.is_fallback),
             default=NEVER,
@@ -483,7 +488,17 @@ def _launched(replicas: Iterable[Replica]) -> list[Replica]:
     return [r for r in replicas if r.is_counted and r.instance_id]
 
 
-def _same(values: Iterable[bool]) -> Perhaps:
+def _later(known: _Service, seen: _Seen) -> Times:
+    """When a launch was last refused for good."""
+    return max(known.blocked_at[0], seen.blocked_at[0]), max(known.blocked_at[1], seen.blocked_at[1])
+
+
+def _is_blocked(times: Times, now: float) -> Perhaps:
+    """Whether that was lately."""
+    return _same(_within(at, BLOCKED_S, now) for at in times)
+
+
+def _same(values: Iterable[Perhaps]) -> Perhaps:
     """What they all say; None if they don't say the same."""
     found = set(values)
     return found.pop() if len(found) == 1 else None

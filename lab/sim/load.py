@@ -18,6 +18,9 @@ SHARE = 0.25
 OVERPROVISIONED = 0.3
 """The share of runs, these or others, with replicas beyond the number."""
 
+SLEEPS = 0.5
+"""The share of those that may have no replica which begin with no load."""
+
 CHANGES = (2, 5)
 """How often the load changes in a short run."""
 
@@ -77,7 +80,9 @@ def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
     changes = sorted(random.random() for _ in range(number))
     rates = [(share, random.choice((0.0, random.uniform(0, 1.3 * full)))) for share in changes]
     starts = [random.random() for _ in range(random.choice((0, 1, 2)))]
-    before = replicas * (scaling.target_qps_per_replica or 1.0)
+    # A service that may go to sleep begins with nothing to do, half of the time: else few would ever wake up.
+    sleeps = least == 0 and random.random() < SLEEPS
+    before = 0.0 if sleeps else replicas * (scaling.target_qps_per_replica or 1.0)
     target = _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
     return Loads(
         target,

@@ -13,7 +13,7 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.answers import Trouble
 from spotrelay.plane.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import Cause, Offering, PurchaseOption, Scope
+from spotrelay.plane.core.pools import Cause, Cooldown, Offering, PurchaseOption, Scope
 from spotrelay.plane.core.ports import Unavailable
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff
@@ -477,6 +477,22 @@ def test_a_refusal_teaches_about_where_the_instance_is() -> None:
     cooling = world.store.recall("demo", "us-east-1", world.clock.now()).cooldowns
     assert standby.offering is not None
     assert Scope.of(standby.offering) in {c.scope for c in cooling if c.cause is Cause.REFUSAL}
+
+
+def test_a_refusal_that_comes_again_after_its_cooldown_doubles_it() -> None:
+    """As a launch's does: a pool that has had nothing twice rests for longer."""
+    world, controller = prepared(spec_of(1))
+    (standby,) = standing_by(world)
+    assert standby.offering is not None
+    world.fleet.capacity[world.fleet.instances[instance_of(standby)].offering] = 0
+    scope, ended = Scope.of(standby.offering), world.clock.now()
+    before = Cooldown(scope, Cause.REFUSAL, ended - seconds(timing.REFUSAL_COOLDOWN_S), ended, "", 1)
+    world.store.cool([before])
+    controller.handle(reclaim(world, active(world)[0]))
+    (cools,) = (
+        c for c in world.store.recall("demo", "us-east-1", world.clock.now()).cooldowns if c.scope == scope
+    )
+    assert (cools.strikes, cools.until - cools.since) == (2, seconds(2 * timing.REFUSAL_COOLDOWN_S))
 
 
 def test_a_refusal_that_only_a_person_can_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

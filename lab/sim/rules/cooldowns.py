@@ -132,7 +132,7 @@ class CooldownChecker:
         """Cooldowns are about to be written."""
         seen = self.of(invocation)
         known = {(e.scope, e.cause) for e in seen.evidence}
-        cooling = {(c.scope, c.cause): c.until for m in seen.memory.values() for c in m.cooldowns}
+        cooling = {(c.scope, c.cause): c for m in seen.memory.values() for c in m.cooldowns}
         for cooldown in cooldowns:
             if (cooldown.scope, cooldown.cause) not in known:
                 what = f"{cooldown.scope} cools for {cooldown.cause}, without a cause"
@@ -140,7 +140,11 @@ class CooldownChecker:
             length_s = (cooldown.until - cooldown.since).total_seconds()
             if abs(length_s - limits.cooldown_s(cooldown.cause, cooldown.strikes)) > ROUNDED_S:
                 self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} lasts {length_s} s")
-            until = cooling.get((cooldown.scope, cooldown.cause), cooldown.since)
+            before = cooling.get((cooldown.scope, cooldown.cause))
+            until = before.until if before else cooldown.since
+            is_repeated = before and until < cooldown.since < before.remembered_until
+            if before and is_repeated and cooldown.strikes != before.strikes + 1:
+                self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} comes after {before}")
             gain_s = (cooldown.until - until).total_seconds()
             if cooldown.cause in FROM_ROWS and gain_s <= MIN_GAIN * length_s:
                 self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} adds nothing to what cools until {until}")

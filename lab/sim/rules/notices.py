@@ -7,11 +7,12 @@ many served at every moment, by the same rows and those that had ended by then.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import cast
 
 from lab.sim.faults import Call
-from lab.sim.gate import Invocation, time_of
+from lab.sim.gate import CallRecord, Invocation, time_of
 from lab.sim.rules import Findings, Rule
 from lab.sim.rules.invocation_view import InvocationView
 from lab.sim.rules.limits import SKEW_S
@@ -31,10 +32,11 @@ def check(view: InvocationView, memory: MemoryStore) -> Findings:
     known = _known(rows, memory, view.service) if told else {}
     for notice in told:
         if notice.kind in (NoticeKind.REPLICA_READY, NoticeKind.REPLICA_REPLACED, NoticeKind.REPLICA_LOST):
-            wrong = _wrong_facts(notice, known)
+            wrong = _wrong_facts(notice, known, before.lost)
             if wrong:
                 yield Rule.NEWS_TRUE, f"{notice.id}: {wrong}"
     yield from _check_gap(view, before, told, known)
+    yield from _check_unsent(view.invocation.calls)
 
 
 def _known(rows: Rows, memory: MemoryStore, service: str) -> Mapping[int, Replica]:
@@ -51,11 +53,23 @@ def _told(invocation: Invocation, unsent: Collection[Notice]) -> Iterable[Notice
             yield from (notice for notice in record.about if notice.id not in again)
 
 
-def _wrong_facts(notice: Notice, known: Mapping[int, Replica]) -> str:
+def _check_unsent(calls: Sequence[CallRecord]) -> Findings:
+    """Is what EventBridge took kept to be told again, or what it refused forgotten?"""
+    sent = next((i for i, c in enumerate(calls) if c.call is Call.PUBLISH and not c.is_error), len(calls))
+    for record in calls[sent + 1 :]:
+        if record.call is Call.NOTE_TOLD and isinstance(record.about, Told):
+            unsent, refused = {notice.id for notice in record.about.unsent}, calls[sent].answer
+            if unsent != set(cast("Mapping[str, str]", refused)):
+                yield Rule.NEWS_TRUE, f"{unsent} are to be told again, and {refused} were refused"
+
+
+def _wrong_facts(notice: Notice, known: Mapping[int, Replica], lost: Collection[int]) -> str:
     """What an event says of a replica that isn't so; empty: all of it is."""
     row = known.get(int(notice.subject))
     if row is None:
         return "there is no such replica"
+    if notice.kind is NoticeKind.REPLICA_LOST and row.id in lost:
+        return "it was told lost before"
     if notice.kind is NoticeKind.REPLICA_LOST:
         return "" if notice.at == row.lost_at else f"it was lost at {row.lost_at}"
     ready = row

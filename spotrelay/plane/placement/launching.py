@@ -138,14 +138,13 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     )
     if noted and _is_committed(ports, Changes(service, update=noted)):
         ports.ticker.schedule(service, delay_s=FALLBACK_DELAY_S)
-    lessons = cooldowns.of_refusals(
-        list(refused.values()), spec.region, spec.steady_option, PoolMemory(), now
-    )
-    if lessons:
-        try:
+    try:
+        memory = ports.store.recall(service, spec.region, now)
+        lessons = cooldowns.of_refusals(refused.values(), spec.region, spec.steady_option, memory, now)
+        if lessons:
             ports.store.cool(lessons)
-        except PortError as error:
-            note_lost(ports, service, error)
+    except PortError as error:
+        note_lost(ports, service, error)
 
 
 def _order(

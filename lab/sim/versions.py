@@ -1,4 +1,4 @@
-"""Versions that EC2 refuses to launch, or that an operator rolls back, and what repairs them."""
+"""Versions that EC2 refuses to launch, that never come up or are rolled back, and what repairs them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,30 @@ def schedule(world: SimWorld, versions: Versions) -> None:
     faults_s = world.scenario.faults_s
     if versions.is_first_refused:
         world.cloud.refused_versions.add((service, 1))
+    if versions.is_first_bad:
+        world.cloud.bad_versions.add((service, 1))
     for share in versions.refused_at:
         world.scheduler.at(share * faults_s, partial(deploy, world, service, is_refused=True))
     for share in versions.vanishes_at:
         world.scheduler.at(share * faults_s, partial(_vanish, world, service))
     for share, is_in_vain in versions.repaired_at:
-        when = min(share, 1.0) * faults_s + max(share - 1.0, 0.0) * REPAIRED_S
-        world.scheduler.at(when, partial(_repair, world, service, is_refused=is_in_vain))
+        world.scheduler.at(_time(share, faults_s), partial(_repair, world, service, is_refused=is_in_vain))
     for one in versions.rollbacks:
         if one.deployed_at is not None:
-            world.scheduler.at(one.deployed_at * faults_s, partial(deploy, world, service, is_refused=False))
-        world.scheduler.at(one.at * faults_s, partial(_roll_back, world, service))
+            world.scheduler.at(
+                _time(one.deployed_at, faults_s), partial(deploy, world, service, is_refused=False)
+            )
+        at = _time(one.at, faults_s)
+        world.scheduler.at(at, partial(_roll_back, world, service))
         if one.lost_after_s is not None:
-            world.scheduler.at(one.at * faults_s + one.lost_after_s, partial(_lose, world, service))
+            world.scheduler.at(at + one.lost_after_s, partial(_lose, world, service))
         if one.reset_at is not None:
-            world.scheduler.at(one.reset_at * faults_s, partial(_reset, world, service))
+            world.scheduler.at(_time(one.reset_at, faults_s), partial(_reset, world, service))
+
+
+def _time(share: float, faults_s: float) -> float:
+    """When that is."""
+    return min(share, 1.0) * faults_s + max(share - 1.0, 0.0) * REPAIRED_S
 
 
 def deploy(world: SimWorld, service: str, *, is_refused: bool) -> None:
@@ -74,7 +83,8 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     spec = rolled_back(deployed, world.memory.load(service))
     if spec is None:
         return
-    is_bad = spec is not deployed and (service, spec.version) in world.cloud.bad_versions
+    is_bad = (service, spec.version) in world.cloud.bad_versions
+    is_bad &= spec is not deployed or world.scenario.versions.is_first_bad
     if is_bad or (service, spec.version) in world.cloud.refused_versions:
         deploy(world, service, is_refused=is_refused)
 
@@ -90,12 +100,13 @@ def _roll_back(world: SimWorld, service: str) -> None:
 
 
 def _lose(world: SimWorld, service: str) -> None:
-    """EC2 takes back one that has a version that was given up."""
-    back, now = world.memory.load(service).rollback, world.scheduler.now
+    """EC2 takes back one that has a version that was given up, and has served if any has."""
+    rows, now = world.memory.load(service), world.scheduler.now
+    back, served = rows.rollback, {r.instance_id for r in rows.replicas.values() if r.serves}
     with_it = [i for i in world.cloud.of(service) if back and i.version == back.version and i.is_alive(now)]
     spot = [i for i in with_it if i.offering.purchase_option is PurchaseOption.SPOT]
     if spot:
-        world.cloud.warn(spot[0])
+        world.cloud.warn(max(spot, key=lambda instance: instance.id in served))
 
 
 def _reset(world: SimWorld, service: str) -> None:

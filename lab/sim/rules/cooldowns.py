@@ -142,8 +142,10 @@ class CooldownChecker:
                 self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} lasts {length_s} s")
             before = cooling.get((cooldown.scope, cooldown.cause))
             until = before.until if before else cooldown.since
-            is_repeated = before and until < cooldown.since < before.remembered_until
-            if before and is_repeated and cooldown.strikes != before.strikes + 1:
+            # Of one scope the longest is kept: another cause may have taken its place.
+            is_same = all(e.cause is cooldown.cause for e in seen.evidence if e.scope == cooldown.scope)
+            is_again = is_same and before and until < cooldown.since < before.remembered_until
+            if before and is_again and cooldown.strikes != before.strikes + 1:
                 self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} comes after {before}")
             gain_s = (cooldown.until - until).total_seconds()
             if cooldown.cause in FROM_ROWS and gain_s <= MIN_GAIN * length_s:

@@ -11,6 +11,9 @@ from random import Random
 SHARE = 0.12
 """The share of runs in which EC2 refuses a version."""
 
+CRASHES = 0.2
+"""The share of first starts whose version never comes up."""
+
 ROLLED_BACK = 0.12
 """The share of runs in which an operator rolls a version back."""
 
@@ -21,6 +24,8 @@ class Versions:
 
     is_first_refused: bool = False
     """Whether EC2 refuses what is deployed at the beginning."""
+    is_first_bad: bool = False
+    """Whether no replica of it ever comes up: then it is repaired only after a few have failed in a row."""
     refused_at: tuple[float, ...] = ()
     """When a version is deployed that EC2 refuses; as a share of the time that faults last."""
     vanishes_at: tuple[float, ...] = ()
@@ -37,7 +42,8 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Rollbacks:
-    """A version is deployed, rolled back and perhaps tried again; as shares of the time that faults last."""
+    """A version is deployed, rolled back and perhaps tried again; as shares of the time that faults last, and
+    beyond 1 as those of `Versions.repaired_at`."""
 
     deployed_at: float | None
     """None: what is there is rolled back."""
@@ -50,6 +56,9 @@ class Rollbacks:
 
 def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
     """A seed's versions, from a generator of their own: the rest of the run doesn't depend on them."""
+    crashes = Random(f"{seed}-crashes")  # noqa: S311 - to be repeated, not to be unpredictable
+    if not is_warm and crashes.random() < CRASHES:
+        return Versions(is_first_bad=True, repaired_at=((2.0, False),))
     rollbacks = _rollbacks(seed, minutes)
     random = Random(f"{seed}-versions")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
@@ -80,14 +89,14 @@ def _rollbacks(seed: int, minutes: float | None) -> tuple[Rollbacks, ...]:
     for _ in range(number):
         deployed_at, at, reset_at = sorted(random.random() for _ in range(3))
         is_deployed, is_reset = random.random() < 0.8, random.random() < 0.4
-        if random.random() < 0.3:
-            deployed_at, at = 0.0, 0.9 + at / 10  # perhaps it serves by then
+        if random.random() < 0.5:
+            deployed_at, at = 0.5 + deployed_at / 2, 1.0 + at / 2  # both have served by then
         drawn.append(
             Rollbacks(
                 deployed_at if is_deployed else None,
                 at,
                 max(reset_at, at) if is_reset else None,
-                random.uniform(1.0, 20.0) if random.random() < 0.5 else None,
+                random.uniform(1.0, 20.0) if random.random() < 0.7 else None,
             )
         )
     return tuple(drawn)

@@ -102,7 +102,7 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     refuses for no reason that lasts, as it still stops, the tick asks for again.
 
     Raises:
-        PortError: nobody knows whether they start. The tick finds out.
+        PortError: nobody knows whether they start, and the tick finds out; or what is known of pools.
     """
     service = spec.service
     # EC2 names an instance, and the row knows where it is.
@@ -138,13 +138,13 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     )
     if noted and _is_committed(ports, Changes(service, update=noted)):
         ports.ticker.schedule(service, delay_s=FALLBACK_DELAY_S)
-    try:
-        memory = ports.store.recall(service, spec.region, now)
-        lessons = cooldowns.of_refusals(refused.values(), spec.region, spec.steady_option, memory, now)
-        if lessons:
+    memory = ports.store.recall(service, spec.region, now)
+    lessons = cooldowns.of_refusals(refused.values(), spec.region, spec.steady_option, memory, now)
+    if lessons:
+        try:
             ports.store.cool(lessons)
-    except PortError as error:
-        note_lost(ports, service, error)
+        except PortError as error:
+            note_lost(ports, service, error)
 
 
 def _order(

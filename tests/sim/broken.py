@@ -193,7 +193,6 @@ _proven = rollout.proven
 _version = interruption._version
 _denied_launch = launching._denied
 _surplus = strength._surplus
-_unclear = strength._unclear
 _incidents_after = incidents.after
 _is_zero_due = incidents._is_due
 
@@ -1458,7 +1457,7 @@ def a_rollback_is_ignored(spec: ServiceSpec, rows: Rows, now: datetime) -> Servi
     return core_rows.as_desired(spec, rows.requests, now)
 
 
-@mistake(interruption, "_version", Rule.ROLLED_BACK, since=2851)
+@mistake(interruption, "_version", Rule.ROLLED_BACK, since=1844)
 def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
     """What is lost of the version that was given up is replaced with the same."""
     return _version(spec, replace(rows, rollback=None), lost)
@@ -1468,13 +1467,6 @@ def a_signal_knows_no_rollback(spec: ServiceSpec, rows: Rows, lost: Replica) -> 
 def a_row_vouches_for_the_dead(seen: Observation) -> set[int]:
     """What was just seen to be gone is a reason to take out what still answers."""
     return set()
-
-
-@mistake(strength, "_unclear", Rule.TICK_COMPLETE, since=3016)
-def what_the_load_balancer_does_not_know_stays(seen: Observation) -> set[int]:
-    """One that is ready and was unhealthy is kept, though too many, for as long as nobody knows it."""
-    unknown = (r.id for r in seen.known if seen.health_of(r) is TargetState.UNAVAILABLE)
-    return _unclear(seen).union(unknown)
 
 
 @mistake(strength, "_surplus", Rule.SOMEBODY_ANSWERS, since=30110997, replicas=2)

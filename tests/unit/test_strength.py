@@ -141,6 +141,8 @@ def test_what_may_serve_goes_only_beyond_what_is_wanted() -> None:
     assert dropped(decide(spec, look(*ready))) == [2], "both are shown, and known not to answer"
     unseen = replace(hidden, health={f"i-{i}": TargetState.UNUSED for i in (1, 2)})
     assert dropped(decide(spec, unseen)) == [2], "the load balancer says that it doesn't"
+    unknown = replace(look(*ready), health={f"i-{i}": TargetState.UNAVAILABLE for i in (1, 2)})
+    assert dropped(decide(spec, unknown)) == [2], "they didn't answer before nobody knew"
     others = look(*ready, spot(3))
     assert dropped(decide(spec, replace(others, instances={"i-3": an_instance(3)}))) == [2, 1]
     ill, starting = spot(1, unhealthy_since=NOW), spot(2, STARTING)

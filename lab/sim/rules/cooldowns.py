@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lab.sim.faults import Call
 from lab.sim.gate import Invocation, at, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.scheduler import Scheduler
@@ -50,7 +51,9 @@ class InvocationEvidence:
 
     evidence: list[Evidence] = field(default_factory=list)
     memory: dict[str, PoolMemory] = field(default_factory=dict)
-    """By service: the table's last answer."""
+    """By service: the table's last answer before standbys were started."""
+    later: dict[str, PoolMemory] = field(default_factory=dict)
+    """The same once they were: no launch goes by it."""
     given: set[Offering] = field(default_factory=set)
     """Where its launches brought instances."""
     must_end: dict[Cooldown, str] = field(default_factory=dict)
@@ -93,7 +96,9 @@ class CooldownChecker:
 
     def after_recall(self, invocation: Invocation, service: str, memory: PoolMemory) -> None:
         """The table answered which cooldowns it has."""
-        self.of(invocation).memory[service] = memory
+        seen = self.of(invocation)
+        has_started = any(record.call is Call.START for record in invocation.calls)
+        (seen.later if has_started else seen.memory)[service] = memory
 
     def after_launch(self, invocation: Invocation, request: LaunchRequest, result: LaunchResult) -> None:
         """EC2 answered a launch."""
@@ -132,7 +137,8 @@ class CooldownChecker:
         """Cooldowns are about to be written."""
         seen = self.of(invocation)
         known = {(e.scope, e.cause) for e in seen.evidence}
-        cooling = {(c.scope, c.cause): c for m in seen.memory.values() for c in m.cooldowns}
+        memories = (*seen.memory.values(), *seen.later.values())
+        cooling = {(c.scope, c.cause): c for m in memories for c in m.cooldowns}
         for cooldown in cooldowns:
             if (cooldown.scope, cooldown.cause) not in known:
                 what = f"{cooldown.scope} cools for {cooldown.cause}, without a cause"

@@ -216,8 +216,9 @@ class IncidentChecker:
             self._note(known, seen, invocation.loaded_at)
         if self._is_beyond(service, known):
             return
+        as_read = _Service() if is_older else known
         for alarm, one in known.alarms.items():
-            if self._lasts(alarm, known, seen, invocation.began_at) is not True:
+            if self._lasts(alarm, as_read, seen, invocation.began_at) is not True:
                 one.gone_at = self.history.scheduler.now
         for word in invocation.words:
             self._check_word(invocation, known, word)

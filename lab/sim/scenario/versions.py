@@ -14,6 +14,10 @@ SHARE = 0.12
 CRASHES = 0.2
 """The share of first starts whose version never comes up."""
 
+LAST_REPAIR = 1.5
+"""When somebody looks for the last time at the earliest if an operator rolls back: after that, because an
+operator may go back to a version that doesn't start."""
+
 ROLLED_BACK = 0.12
 """The share of runs in which an operator rolls a version back."""
 
@@ -62,8 +66,7 @@ def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
     rollbacks = _rollbacks(seed, minutes)
     random = Random(f"{seed}-versions")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
-        # An operator may go back to a version that doesn't start.
-        return Versions(rollbacks=rollbacks, repaired_at=((1.5, False),) if rollbacks else ())
+        return Versions(rollbacks=rollbacks, repaired_at=((LAST_REPAIR, False),) if rollbacks else ())
     number = 1 if minutes is None else max(round(minutes / 20), 1)
     is_vanishing = random.random() < 0.6
     times = tuple(sorted(random.uniform(0.0, 0.8) for _ in range(number)))
@@ -74,7 +77,7 @@ def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
         refused_at=() if is_vanishing else times,
         vanishes_at=times if is_vanishing else (),
         takes_all=random.random() < 0.7,
-        repaired_at=(*repairs, (1.0 + random.random(), False)),
+        repaired_at=(*repairs, (max(1.0 + random.random(), LAST_REPAIR if rollbacks else 1.0), False)),
         rollbacks=rollbacks,
     )
 
@@ -90,7 +93,7 @@ def _rollbacks(seed: int, minutes: float | None) -> tuple[Rollbacks, ...]:
         deployed_at, at, reset_at = sorted(random.random() for _ in range(3))
         is_deployed, is_reset = random.random() < 0.8, random.random() < 0.4
         if random.random() < 0.5:
-            deployed_at, at = 0.5 + deployed_at / 2, 1.0 + at / 2  # both have served by then
+            deployed_at, at = 0.5 + deployed_at / 2, 1.0 + at / 4  # both have served by then
         drawn.append(
             Rollbacks(
                 deployed_at if is_deployed else None,

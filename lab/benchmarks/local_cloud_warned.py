@@ -36,8 +36,7 @@ ROUNDS_S = 60.0
 
 UNWATCHED_S = 0.2
 """After a warning nobody looks for so long: to look takes time from what is measured, and more of it from
-what takes longer. With a look every 30 ms `launched` was 1.17 to 1.37 on one machine, without 1.14 to 1.25.
-"""
+what takes longer. How much: docs/performance.md, *A single warning*."""
 
 TOLERANCE = 1.0
 """Of the ratios: on a machine that has as much other work to do they were seen to double from run to run."""

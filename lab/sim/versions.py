@@ -32,9 +32,7 @@ def schedule(world: SimWorld, versions: Versions) -> None:
         world.scheduler.at(_time(share, faults_s), partial(_repair, world, service, is_refused=is_in_vain))
     for one in versions.rollbacks:
         if one.deployed_at is not None:
-            world.scheduler.at(
-                _time(one.deployed_at, faults_s), partial(deploy, world, service, is_refused=False)
-            )
+            world.scheduler.at(one.deployed_at * faults_s, partial(deploy, world, service, is_refused=False))
         at = _time(one.at, faults_s)
         world.scheduler.at(at, partial(_roll_back, world, service))
         if one.lost_after_s is not None:

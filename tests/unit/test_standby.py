@@ -340,6 +340,9 @@ def test_an_instance_that_ends_on_trial_says_nothing_of_the_version() -> None:
     assert rows(world).standby_backoff == Backoff()
 
 
+# Resumed.
+
+
 @pytest.mark.parametrize(("has_run", "failures"), [(False, 0), (True, 1)])
 def test_what_ends_once_it_has_run_says_something_of_the_version(has_run: bool, failures: int) -> None:
     """A standby that is resumed and that EC2 can't start doesn't."""
@@ -353,9 +356,6 @@ def test_what_ends_once_it_has_run_says_something_of_the_version(has_run: bool, 
     world.fleet.enter(InstanceState.TERMINATED, [instance_of(fallback)])
     settle(world, controller, 1)
     assert rows(world).backoff.failures == failures
-
-
-# Resumed.
 
 
 def test_a_warning_resumes_a_standby_in_the_same_run() -> None:

@@ -216,6 +216,7 @@ class IncidentChecker:
             self._note(known, seen, invocation.loaded_at)
         if self._is_beyond(service, known):
             return
+        # One that had read before that was on record knows nothing of it.
         as_read = _Service() if is_older else known
         for alarm, one in known.alarms.items():
             if self._lasts(alarm, as_read, seen, invocation.began_at) is not True:
@@ -433,9 +434,6 @@ def _seen(invocation: Invocation) -> _Seen | None:
     all_ = list(rows.replicas.values())
     some = [r for r in all_ if r.id <= rows.highest_id]
     ways = [(spec, replicas) for spec in specs for replicas in (some, all_)]
-    surely, perhaps = (
-        max((time_of(r.blocked_at) for r in there if r.blocked_at), default=-NEVER) for there in (some, all_)
-    )
     return _Seen(
         specs,
         serves=_same(_ready(there) > 0 for _, there in ways),
@@ -448,7 +446,7 @@ def _seen(invocation: Invocation) -> _Seen | None:
             for spec, there in ways
         ),
         is_stopped=_same(has_stopped_short(spec, rows) for spec in specs),
-        blocked_at=(surely, perhaps),
+        blocked_at=(_blocked_at(some), _blocked_at(all_)),
         fallback_since=min(
             (time_of(r.entered[ReplicaState.PROVISIONING]) for r in _launched(all_) if r.is_fallback),
             default=NEVER,
@@ -483,6 +481,10 @@ def _better(invocation: Invocation, spec: ServiceSpec) -> Perhaps:
 
 def _ready(replicas: Iterable[Replica]) -> int:
     return sum(r.serves for r in replicas)
+
+
+def _blocked_at(replicas: Iterable[Replica]) -> float:
+    return max((time_of(r.blocked_at) for r in replicas if r.blocked_at), default=-NEVER)
 
 
 def _launched(replicas: Iterable[Replica]) -> list[Replica]:

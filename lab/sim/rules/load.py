@@ -65,8 +65,7 @@ class LoadChecker:
         if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
             self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
             if was == became == 0 and number and not invocation.disturbances:
-                what = f"{spec.service}: there are none, and {number} are asked for"
-                self.history.report(Rule.SCALED_AFTER_DELAY, what)
+                self.history.report(Rule.SCALED_AFTER_DELAY, f"{spec.service}: none, {number} are asked for")
         if invocation.disturbances:  # perhaps it was killed before it could write anything
             earlier = self.kept_since.get(spec.service, 0.0)
             self.kept_since[spec.service] = max(earlier, asked.at + SLACK_S)

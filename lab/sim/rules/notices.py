@@ -7,9 +7,8 @@ many served at every moment, by the same rows and those that had ended by then.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import cast
 
 from lab.sim.faults import Call
 from lab.sim.gate import CallRecord, Invocation, time_of
@@ -53,14 +52,16 @@ def _told(invocation: Invocation, unsent: Collection[Notice]) -> Iterable[Notice
             yield from (notice for notice in record.about if notice.id not in again)
 
 
-def _check_unsent(calls: Sequence[CallRecord]) -> Findings:
+def _check_unsent(calls: Iterable[CallRecord]) -> Findings:
     """Is what EventBridge took kept to be told again, or what it refused forgotten?"""
-    sent = next((i for i, c in enumerate(calls) if c.call is Call.PUBLISH and not c.is_error), len(calls))
-    for record in calls[sent + 1 :]:
-        if record.call is Call.NOTE_TOLD and isinstance(record.about, Told):
-            unsent, refused = {notice.id for notice in record.about.unsent}, calls[sent].answer
-            if unsent != set(cast("Mapping[str, str]", refused)):
-                yield Rule.NEWS_TRUE, f"{unsent} are to be told again, and {refused} were refused"
+    refused: set[str] | None = None
+    for record in calls:
+        if record.call is Call.PUBLISH and isinstance(record.answer, Mapping):
+            refused = set(record.answer)
+        if refused is None or not isinstance(record.about, Told):
+            continue
+        if (unsent := {notice.id for notice in record.about.unsent}) != refused:
+            yield Rule.NEWS_TRUE, f"{unsent} are to be told again, and {refused} were refused"
 
 
 def _wrong_facts(notice: Notice, known: Mapping[int, Replica], lost: Collection[int]) -> str:
@@ -68,9 +69,9 @@ def _wrong_facts(notice: Notice, known: Mapping[int, Replica], lost: Collection[
     row = known.get(int(notice.subject))
     if row is None:
         return "there is no such replica"
-    if notice.kind is NoticeKind.REPLICA_LOST and row.id in lost:
-        return "it was told lost before"
     if notice.kind is NoticeKind.REPLICA_LOST:
+        if row.id in lost:
+            return "it was told lost before"
         return "" if notice.at == row.lost_at else f"it was lost at {row.lost_at}"
     ready = row
     if notice.kind is NoticeKind.REPLICA_REPLACED:

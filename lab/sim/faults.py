@@ -22,6 +22,7 @@ class Call(StrEnum):
     NOTE_CLAIM = "store.note_claim"
     NOTE_HELD = "store.note_held"
     NOTE_STARTS = "store.note_starts"
+    NOTE_ONGOING = "store.note_ongoing"
     NOTE_REMOVAL = "store.note_removal"
     NOTE_REQUEST = "store.note_request"
     HISTORY = "store.history"
@@ -45,6 +46,7 @@ class Call(StrEnum):
     DEREGISTER = "router.deregister"
     HEALTH = "router.health"
     PROBE = "prober.ask"
+    ONGOING = "prober.ongoing"
     OBSERVE_LOAD = "loads.observe"
     SCHEDULE = "ticker.schedule"
     SCHEDULE_LEAVE = "ticker.schedule_leave"
@@ -144,6 +146,8 @@ SELDOM: dict[Call, tuple[Fault, ...]] = {
     Call.NOTE_CLAIM: _WRITE,
     Call.CONSOLE: _READ,
     Call.NOTE_STARTS: _WRITE,
+    Call.NOTE_ONGOING: _WRITE,
+    Call.ONGOING: (*_READ, Fault.PARTIAL),
 }
 """The same of calls that follow from a failure or from a second control plane, or that nothing depends on: no
 run is about one."""

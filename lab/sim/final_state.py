@@ -185,8 +185,8 @@ def _check_load(world: SimWorld, service: str) -> None:
     if spec is None or spec.scaling is None:
         return
     known = world.memory.load(service).requests.get(Source.LOAD)
-    rate = world.loads.seen(world.scheduler.now).requests_per_s or 0.0
-    wanted = asked_for(spec.scaling, rate)
+    load = world.loads.ongoing(world.scheduler.now) or 0.0
+    wanted = asked_for(spec.scaling, load, load).number
     if known is None or known.replicas != wanted:
         world.checker.report(Rule.LOAD_AT_REST, f"{spec.service}: {wanted} are asked for, not {known}")
 

@@ -9,7 +9,8 @@ from random import Random
 from lab.sim.faults import OF_LOAD, PAIRS, Call, Pair
 from lab.sim.gate import CallGate
 from lab.sim.scheduler import Scheduler
-from spotrelay.plane.core.scaling import Load, Needed, Scaling
+from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.scaling import Load, Needed, OngoingTarget, Scaling
 from spotrelay.plane.core.spec import ServiceSpec
 
 SHARE = 0.25
@@ -26,6 +27,9 @@ CHANGES = (2, 5)
 
 PER_MINUTE = 1.0
 """The same in a long one."""
+
+ONGOING = 0.4
+"""The share of those whose target is requests in progress, as the replicas count them."""
 
 TARGETED = 0.4
 """Of the runs with load, the share that is about a call that only these make."""
@@ -46,7 +50,7 @@ class Loads:
     """None: their number of replicas doesn't follow it."""
     overprovision: int = 0
     rates: tuple[tuple[float, float], ...] = ()
-    """From when on, requests a second; as a share of the time that faults last."""
+    """From when on, requests a second, or in progress; as a share of the time that faults last."""
     blind: tuple[tuple[float, float], ...] = ()
     """When nothing is measured; as shares of that time."""
 
@@ -84,6 +88,9 @@ def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
     sleeps = least == 0 and random.random() < SLEEPS
     before = 0.0 if sleeps else replicas * (scaling.target_qps_per_replica or 1.0)
     target = _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
+    if random.random() < ONGOING:
+        counted = OngoingTarget(target=scaling.target_qps_per_replica or 1.0, metrics=("requests",))
+        scaling = replace(scaling, target_qps_per_replica=None, ongoing=counted)
     return Loads(
         target,
         scaling,
@@ -101,22 +108,27 @@ class SimLoads:
     scheduler: Scheduler
     loads: Loads
     faults_s: float
-    told: dict[str, list[tuple[float, Load]]] = field(default_factory=dict)
-    """By service: what was answered, and when."""
+    told: dict[str, list[tuple[float, Load, Rows]]] = field(default_factory=dict)
+    """By service: what was answered, when, and to whom: the rows that it had read."""
 
     def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
         def answer() -> Load:
             load = self.seen(self.scheduler.now)
             if load.requests_per_s == 0 and not needed.silence:
                 load = replace(load, is_rate_partial=True, is_silence_presumed=True)
-            self.told.setdefault(spec.service, []).append((self.scheduler.now, load))
+            rows = self.gate.invocation.rows or Rows()
+            self.told.setdefault(spec.service, []).append((self.scheduler.now, load, rows))
             return load
 
         return self.gate(Call.OBSERVE_LOAD, spec, answer)
 
     def seen(self, time: float) -> Load:
         """What is measured at a time."""
+        return Load(self.ongoing(time))
+
+    def ongoing(self, time: float) -> float | None:
+        """What all replicas together have to do at a time; None while nothing is measured."""
         share = time / self.faults_s
         if any(start <= share < end for start, end in self.loads.blind) and share < 1:
-            return Load()
-        return Load(self.loads.rate(share, WINDOW_S / self.faults_s))
+            return None
+        return self.loads.rate(share, WINDOW_S / self.faults_s)

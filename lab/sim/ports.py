@@ -12,6 +12,7 @@ from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import CallGate, MetricRecord, Word, at, time_of
 from lab.sim.instances import SHOWN_S, SimInstance
+from lab.sim.load import SimLoads
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
@@ -252,6 +253,7 @@ class SimProber:
     gate: CallGate
     scheduler: Scheduler
     cloud: SimCloud
+    loads: SimLoads
     is_told: bool
     """Whether instances tell of servers that never start."""
 
@@ -280,8 +282,15 @@ class SimProber:
         target: OngoingTarget,  # noqa: ARG002
         addresses: Mapping[str, tuple[str, int]],
     ) -> Ongoing:
-        """Never asked for: no run's load is counted by the replicas."""
-        return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
+        def told(step: int = 1) -> Ongoing:
+            now = self.scheduler.now
+            serving = [i for i in addresses if self.cloud.instances[i].serves(now)]
+            total = self.loads.ongoing(now)
+            # Each has as much to do as the others.
+            counts = {} if total is None else {i: total / len(serving) for i in serving[::step]}
+            return Ongoing(counts, dict.fromkeys(addresses.keys() - counts.keys(), "it doesn't answer"))
+
+        return self.gate(Call.ONGOING, sorted(addresses), told, partly=lambda: told(2))
 
 
 @dataclass(slots=True)

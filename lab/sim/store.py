@@ -111,8 +111,7 @@ class SimStore:
         self.gate(Call.NOTE_HELD, held, lambda: self.memory.note_held(service, held))
 
     def note_ongoing(self, service: str, total: OngoingTotal) -> None:
-        """Never asked for: no run's load is counted by the replicas."""
-        self.memory.note_ongoing(service, total)
+        self.gate(Call.NOTE_ONGOING, total, lambda: self.memory.note_ongoing(service, total))
 
     def note_starts(self, service: str, starts: Starts) -> None:
         self.gate(Call.NOTE_STARTS, starts, lambda: self.memory.note_starts(service, starts))

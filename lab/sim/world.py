@@ -138,7 +138,7 @@ class SimWorld:
             self.store,
             SimFleet(self.gate, self.checker, self.scheduler, self.random, self.cloud),
             SimRouter(self.gate, self.checker, self.scheduler, self.random, self.cloud, self.memory),
-            SimProber(self.gate, self.scheduler, self.cloud, self.scenario.is_told),
+            SimProber(self.gate, self.scheduler, self.cloud, self.loads, self.scenario.is_told),
             self.loads,
             self.ticker,
             self.notices,

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
+from lab.sim.store import SimStore
 from spotrelay.plane import events
 from spotrelay.plane.control import intake, performing, reporting
 from spotrelay.plane.control import ticks as control_ticks
@@ -41,7 +42,7 @@ from spotrelay.plane.core.ports import (
 )
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Changes, Rows
-from spotrelay.plane.core.scaling import Bounds, Load, Scaling
+from spotrelay.plane.core.scaling import Bounds, Load, OngoingTotal, Scaling
 from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.events import ticks
@@ -175,6 +176,8 @@ _least_missed = strength._least_missed
 _derive = core_rows.derive
 _read = Controller._read
 _decide_load = autoscaling.decide
+_with_ongoing = autoscaling.with_ongoing
+_note_ongoing = SimStore.note_ongoing
 _applied_to = core_rows.Desired.applied_to
 _missing = strength._missing
 _probe = Probing.probe
@@ -860,6 +863,18 @@ def the_load_is_never_followed(_wanted: Any, before: Any, *args: Any) -> Any:
 def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
     """As many replicas as the load asks for, and none without one."""
     return Bounds(0, 999)
+
+
+@mistake(autoscaling, "with_ongoing", Rule.UNKNOWN_LOAD_HOLDS)
+def who_tells_nothing_has_nothing(*args: Any) -> Load:
+    """Replicas that don't tell how many requests they have count as idle."""
+    return replace(_with_ongoing(*args), is_ongoing_partial=False)
+
+
+@mistake(SimStore, "note_ongoing", Rule.REQUESTS_COUNTED)
+def all_replicas_have_told(self: SimStore, service: str, total: OngoingTotal) -> None:
+    """It isn't on record how many replicas didn't tell."""
+    _note_ongoing(self, service, replace(total, unknown=0))
 
 
 @mistake(autoscaling, "begun", Rule.UNKNOWN_LOAD_HOLDS)

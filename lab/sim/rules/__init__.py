@@ -111,6 +111,7 @@ class Rule(StrEnum):
     UNKNOWN_LOAD_HOLDS = "While nobody knows the load, the number of replicas stays"
     SCALED_AFTER_DELAY = "The number follows the load only once it has asked for another for the delay"
 
+    REQUESTS_COUNTED = "What the replicas tell of their requests in progress is on record"
     LOAD_AT_REST = "At rest the number is the one that the load asks for"
 
     # Moves by price and by score, at every step: `moves`.

@@ -6,24 +6,75 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from lab.sim.faults import Call
-from lab.sim.gate import Invocation
+from lab.sim.gate import Invocation, at, time_of
 from lab.sim.load import SimLoads
 from lab.sim.rules import Rule
 from lab.sim.rules.desired import begun
 from lab.sim.rules.history import History
 from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
-from spotrelay.plane.core.scaling import Load, Scaling
+from spotrelay.plane.core.scaling import Load, Ongoing, OngoingTotal, Scaling
 from spotrelay.plane.core.spec import ServiceSpec
 
 SLACK_S = 2.0
 """By how much functions' clocks may make a delay seem shorter: each is off by a second at most."""
 
 
-def asked_for(scaling: Scaling, rate: float) -> int:
-    """How many replicas the load asks for."""
-    per_replica = scaling.target_qps_per_replica or 1.0
-    number = ceil(round(rate / per_replica, 6))
-    return min(max(number, scaling.min_replicas), scaling.max_replicas)
+KNOWN_S = 300.0
+"""So long counts what the replicas told of their requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How many replicas a load asks for."""
+
+    number: int
+    is_least: bool
+    """Whether a part of the load isn't known: perhaps it asks for more."""
+
+    def than(self, was: int) -> int | None:
+        """The number, as far as it says something of how many there are now."""
+        return None if self.is_least and self.number <= was else self.number
+
+
+def asked_for(
+    scaling: Scaling, rate: float | None, ongoing: float | None, *, is_least: bool = False
+) -> Asked:
+    """What the load asks for. None is what nobody knows; without a replica, requests in progress are none."""
+    target, counted = scaling.target_qps_per_replica, scaling.ongoing
+    asked = list[int | None]()
+    if target is not None:
+        asked.append(None if rate is None else _divided(rate, target))
+    elif scaling.min_replicas == 0:
+        asked.append(None if rate is None else int(rate > 0))
+    if counted is not None:
+        asked.append(None if ongoing is None else _divided(ongoing, counted.target))
+    number = max((one for one in asked if one is not None), default=0)
+    clipped = min(max(number, scaling.min_replicas), scaling.max_replicas)
+    return Asked(clipped, is_least or None in asked)
+
+
+def requests_told(invocation: Invocation) -> OngoingTotal | None:
+    """What the replicas that serve told of their requests, and how many told nothing; None: nobody asked."""
+    asked = next((c for c in invocation.calls if c.call is Call.ONGOING), None)
+    if asked is None:
+        return None
+    told = asked.answer.requests if isinstance(asked.answer, Ongoing) else {}
+    serving = sum(row.serves for row in invocation.loaded.values())
+    return OngoingTotal(at(asked.at), sum(told.values()), serving - len(told))
+
+
+def _divided(load: float, target: float) -> int:
+    return ceil(round(load / target, 6))
+
+
+def _seen(scaling: Scaling, load: Load, rows: Rows, at: float) -> Asked:
+    """What a tick asks for by what it was told, and by what its rows say of requests in progress."""
+    told = rows.ongoing
+    # A second more or less: clocks differ.
+    is_known = told is not None and at - time_of(told.at) <= KNOWN_S + SLACK_S
+    if told is None or not is_known or not any(r.serves for r in rows.replicas.values()):
+        return asked_for(scaling, load.requests_per_s, None)
+    return asked_for(scaling, load.requests_per_s, told.requests, is_least=told.unknown > 0)
 
 
 @dataclass(slots=True)
@@ -32,28 +83,28 @@ class LoadChecker:
 
     history: History
     loads: SimLoads
-    seen: dict[str, list[tuple[float, int | None]]] = field(default_factory=dict)
-    """By service: when it was measured, and what was asked for; None if nobody could tell."""
+    seen: dict[str, list[tuple[float, Asked]]] = field(default_factory=dict)
+    """By service: when it was measured, and what was asked for."""
     kept_since: dict[str, float] = field(default_factory=dict)
     """By service: from when on all that was found out is on record."""
 
     def check(self, invocation: Invocation) -> None:
         """Check a tick that has ended, or was killed."""
+        self._check_counted(invocation)
         asked = next((c for c in invocation.calls if c.call is Call.OBSERVE_LOAD), None)
         if asked is None or not isinstance(asked.about, ServiceSpec) or asked.about.scaling is None:
             return
         spec, scaling = asked.about, asked.about.scaling
+        rows = invocation.rows or Rows()
         load = asked.answer if isinstance(asked.answer, Load) else Load()
-        rate = load.requests_per_s
-        number = None if rate is None else asked_for(scaling, rate)
+        number = _seen(scaling, load, rows, asked.at)
         ended = self.seen.setdefault(spec.service, [])
         ended.append((asked.at, number))
         # Others may be under way, and have written down what they made of theirs.
         told = self.loads.told.get(spec.service, ())
-        under_way = {at: asked_for(scaling, one.requests_per_s or 0.0) for at, one in told if one != Load()}
+        under_way = {at: _seen(scaling, one, read, at) for at, one, read in told if one != Load()}
         known = sorted((under_way | dict(ended)).items())
         seen = [one for one in known if one[0] <= asked.at]
-        rows = invocation.rows or Rows()
         before = rows.requests.get(Source.LOAD)
         was = begun(spec, rows) if before is None else before.replicas
         was = min(max(was, scaling.min_replicas), scaling.max_replicas)
@@ -64,17 +115,27 @@ class LoadChecker:
         # With the highest ID the number got lost, too: rows don't tell what it began with.
         if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
             self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
-            if was == became == 0 and number and not invocation.disturbances:
+            if was == became == 0 and number.number and not invocation.disturbances:
                 self.history.report(Rule.SCALED_AFTER_DELAY, f"{spec.service}: none, {number} are asked for")
         if invocation.disturbances:  # perhaps it was killed before it could write anything
             earlier = self.kept_since.get(spec.service, 0.0)
             self.kept_since[spec.service] = max(earlier, asked.at + SLACK_S)
 
+    def _check_counted(self, invocation: Invocation) -> None:
+        """Is what the replicas told of their requests on record, where that was written?"""
+        told = requests_told(invocation)
+        noted = next((c.about for c in invocation.calls if c.call is Call.NOTE_ONGOING), None)
+        if told and isinstance(noted, OngoingTotal):
+            if (noted.requests, noted.unknown) != (told.requests, told.unknown):
+                self.history.report(Rule.REQUESTS_COUNTED, f"{noted} on record, {told} were told")
+        elif told and not invocation.disturbances:
+            self.history.report(Rule.REQUESTS_COUNTED, f"{told} were told, and nothing is on record")
+
     def _check_change(
         self,
         service: str,
         scaling: Scaling,
-        seen: list[tuple[float, int | None]],
+        seen: list[tuple[float, Asked]],
         was: int,
         became: int,
         began_at: float,
@@ -82,7 +143,7 @@ class LoadChecker:
         if not scaling.min_replicas <= became <= scaling.max_replicas:
             bounds = f"{scaling.min_replicas} to {scaling.max_replicas}"
             self.history.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
-        now, number = seen[-1]
+        now, number = seen[-1][0], seen[-1][1].than(was)
         if became != was and (number is None or became != number):
             what = f"{service}: from {was} to {became}, and {number} were asked for"
             self.history.report(Rule.UNKNOWN_LOAD_HOLDS, what)
@@ -90,15 +151,16 @@ class LoadChecker:
             return
         is_up = became > was
         delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
-        for at, one in reversed(seen):
-            if at < self.kept_since.get(service, 0.0):
+        for then, asked in reversed(seen):
+            one = asked.than(was)
+            if then < self.kept_since.get(service, 0.0):
                 return  # what was found out then may not be on record
             # What nobody knew speaks against fewer, and not against more.
             is_same = is_up if one is None else one > was if is_up else one < was
             if not is_same:
-                what = f"{service}: from {was} to {became}, {one} at {at:.1f} s"
+                what = f"{service}: from {was} to {became}, {one} at {then:.1f} s"
                 self.history.report(Rule.SCALED_AFTER_DELAY, what)
                 return
-            if now - at >= delay_s - SLACK_S:
+            if now - then >= delay_s - SLACK_S:
                 return
         self.history.report(Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became} at once")

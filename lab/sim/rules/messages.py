@@ -45,6 +45,8 @@ OPTIONAL_CALLS = frozenset(
         Call.FORGIVE,
         Call.PROBE,
         Call.OBSERVE_LOAD,
+        Call.ONGOING,
+        Call.NOTE_ONGOING,
         Call.SET_ASIDE,
         Call.ENDED,
         Call.CONSOLE,

@@ -19,6 +19,7 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect, rolled_back
 from lab.sim.rules.history import History
+from lab.sim.rules.load import requests_told
 from lab.sim.rules.pools import eligible
 from lab.sim.rules.records import TriedCommit, after_release, commits, has, is_mending, last
 from lab.sim.rules.standby_rows import got_instance_of_another
@@ -101,10 +102,10 @@ class MetricBounds:
     """How much each metric must count, at least and at most."""
 
     def __init__(self) -> None:
-        self.least: Counter[_Key] = Counter()
-        self.most: Counter[_Key] = Counter()
+        self.least: defaultdict[_Key, float] = defaultdict(float)
+        self.most: defaultdict[_Key, float] = defaultdict(float)
 
-    def add(self, metric: Metric, service: str | None, least: int = 1, most: int | None = None) -> None:
+    def add(self, metric: Metric, service: str | None, least: float = 1, most: float | None = None) -> None:
         """Add to both bounds: the same number, or one for each. What is denied, a person must mend."""
         if not (least or most):
             return
@@ -150,6 +151,9 @@ class MetricChecker:
                 # What a signal holds back depends on the document on record: unread, nobody can say.
                 least = int(not any(e.call is Call.DOCUMENT for e in invocation.errors))
                 bounds.add(Metric.HELD_BACK, None, least, 1)
+        if counted := requests_told(invocation):
+            bounds.add(Metric.ONGOING_REQUESTS, invocation.tick_service, counted.requests)
+            bounds.add(Metric.ONGOING_UNKNOWN, invocation.tick_service, counted.unknown)
         if not is_signals:
             self._add_tick(invocation, bounds, is_whole=is_whole)
             self._add_told(invocation, bounds)
@@ -538,6 +542,8 @@ _COUNTED_DENIALS = frozenset(
         Call.FORGIVE,
         Call.PROBE,
         Call.OBSERVE_LOAD,
+        Call.ONGOING,
+        Call.NOTE_ONGOING,
         Call.NOTE_REQUEST,
     }
 )

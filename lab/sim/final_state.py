@@ -20,6 +20,7 @@ from spotrelay.plane.core.instances import InstanceState
 from spotrelay.plane.core.notices import Notice, NoticeKind
 from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Rows, Source
+from spotrelay.plane.core.scaling import Load
 from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import OnUpdate, ServiceSpec
 from spotrelay.plane.core.timing import seconds
@@ -184,9 +185,10 @@ def _check_load(world: SimWorld, service: str) -> None:
     spec = world.services.valid(service, world.scheduler.now)
     if spec is None or spec.scaling is None:
         return
-    known = world.memory.load(service).requests.get(Source.LOAD)
+    rows = world.memory.load(service)
+    known = rows.requests.get(Source.LOAD)
     load = world.loads.ongoing(world.scheduler.now) or 0.0
-    wanted = asked_for(spec.scaling, load, load).number
+    wanted = asked_for(spec.scaling, Load(load, ongoing=load), rows).number
     if known is None or known.replicas != wanted:
         world.checker.report(Rule.LOAD_AT_REST, f"{spec.service}: {wanted} are asked for, not {known}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
@@ -30,6 +31,12 @@ PER_MINUTE = 1.0
 
 ONGOING = 0.4
 """The share of those whose target is requests in progress, as the replicas count them."""
+
+BY_TYPE = 0.5
+"""The share of the others whose target depends on the instance type."""
+
+STRONGER = 2.0
+"""How many times the requests of others one of such a type can have."""
 
 TARGETED = 0.4
 """Of the runs with load, the share that is about a call that only these make."""
@@ -64,7 +71,7 @@ class Loads:
         return total / width
 
 
-def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
+def draw(seed: int, replicas: int, minutes: float | None, types: Sequence[str]) -> Loads:
     """A seed's load, from a generator of its own: the rest of the run doesn't depend on it."""
     random = Random(f"{seed}-load")  # noqa: S311 - to be repeated, not to be unpredictable
     is_scaled = random.random() < SHARE
@@ -91,6 +98,9 @@ def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
     if random.random() < ONGOING:
         counted = OngoingTarget(target=scaling.target_qps_per_replica or 1.0, metrics=("requests",))
         scaling = replace(scaling, target_qps_per_replica=None, ongoing=counted)
+    elif random.random() < BY_TYPE:
+        strong = STRONGER * (scaling.target_qps_per_replica or 1.0)
+        scaling = replace(scaling, qps_by_instance_type={random.choice(types): strong})
     return Loads(
         target,
         scaling,

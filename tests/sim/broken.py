@@ -176,6 +176,7 @@ _least_missed = strength._least_missed
 _derive = core_rows.derive
 _read = Controller._read
 _decide_load = autoscaling.decide
+_surplus = strength._surplus
 _with_ongoing = autoscaling.with_ongoing
 _note_ongoing = SimStore.note_ongoing
 _applied_to = core_rows.Desired.applied_to
@@ -1069,6 +1070,12 @@ def no_check_of_warned_replicas(*args: Any) -> None:
 @mistake(strength, "next_look", Rule.NEXT_TICK_IN_TIME)
 def starting_replicas_wait_for_the_schedule(*args: Any) -> None:
     """Starting replicas are checked only by the schedule's ticks."""
+
+
+@mistake(strength, "_surplus", Rule.WEAKEST_GOES, since=300)
+def the_dearest_goes_although_it_is_strong(spec: ServiceSpec, *args: Any) -> Any:
+    """Scaling in doesn't ask how much a replica can do."""
+    return _surplus(replace(spec, scaling=None), *args)
 
 
 @mistake(strength, "_least_missed", Rule.SCALE_IN_ORDER)

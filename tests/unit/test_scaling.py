@@ -561,9 +561,14 @@ def test_nobody_is_asked_without_need() -> None:
 
 
 @pytest.mark.parametrize("use_spot", [True, False])
-def test_the_dearest_go_first(use_spot: bool) -> None:
-    """Of three that serve, the one whose type costs most there, however long it has been there."""
-    world, controller = scaled(use_spot=use_spot)
+@pytest.mark.parametrize("is_stronger", [True, False])
+def test_the_dearest_go_first(use_spot: bool, is_stronger: bool) -> None:
+    """Of three that serve, the one whose type costs most there, however long it has been there.
+
+    Unless it is the strongest, too: the load counts on it.
+    """
+    by_type = {"g6.xlarge": 3.0 if is_stronger else 2.0}
+    world, controller = scaled(replace(QPS, qps_by_instance_type=by_type), use_spot=use_spot)
     replicas = active(world)
     pools = [r.offering.pool for r in replicas if r.offering]
     dearest = CapacityPool(pools[0].region, "us-east-1b", "g6.xlarge")
@@ -580,7 +585,7 @@ def test_the_dearest_go_first(use_spot: bool) -> None:
     world.store.note_request("demo", Source.LOAD, held(2))
     world.loads.loads["demo"] = Load(4.0)
     controller.tick("demo")
-    assert oldest.id not in counted(world)
+    assert (oldest.id in counted(world)) is is_stronger
     assert len(counted(world)) == 2
 
 

@@ -76,6 +76,7 @@ class Rule(StrEnum):
 
     # Which replicas there are, by what a tick was shown: `replicas`, `backoff`.
     SCALE_IN_ORDER = "Scaling in takes nothing that serves while something that doesn't serve stays"
+    WEAKEST_GOES = "Where replicas differ in strength, scaling in takes the weakest"
     FALLBACK_STAYS_FOR_SPOT = "A serving fallback stays until Spot has been ready"
     LONE_FALLBACK_STAYS = "A fallback that answers no check goes only while another replica answers"
     FALLBACKS_MATCH_NEED = "The next tick requests a fallback for each Spot replica that was refused"

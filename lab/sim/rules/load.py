@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from lab.sim.faults import Call
@@ -18,6 +19,9 @@ from spotrelay.plane.core.spec import ServiceSpec
 SLACK_S = 2.0
 """By how much functions' clocks may make a delay seem shorter: each is off by a second at most."""
 
+
+ROUNDING = 1e-6
+"""A sum of hundreds of requests isn't exact."""
 
 KNOWN_S = 300.0
 """So long counts what the replicas told of their requests."""
@@ -36,21 +40,38 @@ class Asked:
         return None if self.is_least and self.number <= was else self.number
 
 
-def asked_for(
-    scaling: Scaling, rate: float | None, ongoing: float | None, *, is_least: bool = False
-) -> Asked:
-    """What the load asks for. None is what nobody knows; without a replica, requests in progress are none."""
-    target, counted = scaling.target_qps_per_replica, scaling.ongoing
+def asked_for(scaling: Scaling, load: Load, rows: Rows) -> Asked:
+    """What a load asks for. Without a replica, nobody knows of requests in progress."""
+    serving = [r.offering.pool.instance_type for r in rows.replicas.values() if r.serves and r.offering]
     asked = list[int | None]()
-    if target is not None:
-        asked.append(None if rate is None else _divided(rate, target))
+    if scaling.target_qps_per_replica is not None:
+        rate, by_type = load.requests_per_s, scaling.qps_by_instance_type
+        strengths = [by_type.get(one, scaling.target_qps_per_replica) for one in serving]
+        asked.append(None if rate is None else _needed(rate, strengths, scaling.target_qps_per_replica))
     elif scaling.min_replicas == 0:
-        asked.append(None if rate is None else int(rate > 0))
-    if counted is not None:
-        asked.append(None if ongoing is None else _divided(ongoing, counted.target))
+        asked.append(None if load.requests_per_s is None else int(load.requests_per_s > 0))
+    if scaling.ongoing is not None:
+        total = load.ongoing if serving else None
+        asked.append(None if total is None else _needed(total, (), scaling.ongoing.target))
     number = max((one for one in asked if one is not None), default=0)
     clipped = min(max(number, scaling.min_replicas), scaling.max_replicas)
-    return Asked(clipped, is_least or None in asked)
+    return Asked(clipped, load.is_ongoing_partial or None in asked)
+
+
+def _needed(load: float, strengths: Sequence[float], usual: float) -> int:
+    """The fewest that can do it: the strongest of those that serve, and then usual ones."""
+    can_do = [sum(sorted(strengths, reverse=True)[:number]) for number in range(len(strengths) + 1)]
+    enough = (number for number, sum_ in enumerate(can_do) if sum_ >= load - ROUNDING)
+    return next(enough, len(strengths) + ceil(round((load - can_do[-1]) / usual, 6)))
+
+
+def _seen(scaling: Scaling, load: Load, rows: Rows, at: float) -> Asked:
+    """What a tick asks for by what it was told, and by what its rows say of requests in progress."""
+    told = rows.ongoing
+    # A second more or less: clocks differ.
+    if told is not None and at - time_of(told.at) <= KNOWN_S + SLACK_S:
+        load = replace(load, ongoing=told.requests, is_ongoing_partial=told.unknown > 0)
+    return asked_for(scaling, load, rows)
 
 
 def requests_told(invocation: Invocation) -> OngoingTotal | None:
@@ -61,20 +82,6 @@ def requests_told(invocation: Invocation) -> OngoingTotal | None:
     told = asked.answer.requests if isinstance(asked.answer, Ongoing) else {}
     serving = sum(row.serves for row in invocation.loaded.values())
     return OngoingTotal(at(asked.at), sum(told.values()), serving - len(told))
-
-
-def _divided(load: float, target: float) -> int:
-    return ceil(round(load / target, 6))
-
-
-def _seen(scaling: Scaling, load: Load, rows: Rows, at: float) -> Asked:
-    """What a tick asks for by what it was told, and by what its rows say of requests in progress."""
-    told = rows.ongoing
-    # A second more or less: clocks differ.
-    is_known = told is not None and at - time_of(told.at) <= KNOWN_S + SLACK_S
-    if told is None or not is_known or not any(r.serves for r in rows.replicas.values()):
-        return asked_for(scaling, load.requests_per_s, None)
-    return asked_for(scaling, load.requests_per_s, told.requests, is_least=told.unknown > 0)
 
 
 @dataclass(slots=True)

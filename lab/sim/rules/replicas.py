@@ -58,6 +58,12 @@ def _base(spec: ServiceSpec) -> int:
     return spec.base_on_demand if spec.use_spot else spec.replicas
 
 
+def _qps(spec: ServiceSpec, row: Replica) -> float:
+    """How many requests a second it can have, where that depends on its instance type."""
+    by_type = spec.scaling.qps_by_instance_type if spec.scaling else {}
+    return by_type.get(row.offering.pool.instance_type, 0.0) if row.offering else 0.0
+
+
 def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
     """The service scales in: does the right replica go?"""
     loaded = view.rows.replicas
@@ -88,9 +94,13 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
             # What a replacement that goes was to replace counts again.
             is_base = is_alike and of([row], PurchaseOption.ON_DEMAND) > of([known], PurchaseOption.ON_DEMAND)
             is_base &= of(left, PurchaseOption.ON_DEMAND) < _base(spec)
+            is_one_option = _base(spec) in (0, spec.replicas)
+            is_stronger = is_alike and is_one_option and _qps(spec, row) > _qps(spec, known)
+            what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
             if is_needless or is_older or is_base:
-                what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
                 yield Rule.SCALE_IN_ORDER, what
+            if is_stronger:
+                yield Rule.WEAKEST_GOES, what
 
 
 def _is_serving(view: InvocationView, row: Replica) -> bool:

@@ -100,6 +100,10 @@ class Scaling:
         """Whether requests matter: as a target, or because they wake a service that has no replica."""
         return self.target_qps_per_replica is not None or self.extremes.least == 0
 
+    def qps(self, instance_type: str) -> float:
+        """Requests a second that a replica of the type is to have; 0: no target is of requests."""
+        return self.qps_by_instance_type.get(instance_type, self.target_qps_per_replica or 0.0)
+
     def schedule(self, now: datetime) -> Schedule | None:
         """The schedule that fired last (of those at once the last one); None: none has yet.
 

@@ -128,7 +128,7 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
         if rate is None:
             yield None
         elif target is not None:
-            yield _by_rate(scaling, rate, serving, target)
+            yield _by_rate(rate, [scaling.qps(type_) for type_ in serving], target)
         else:
             # What else is measured is of replicas: where there are none, requests must wake the first.
             yield int(rate > 0)
@@ -150,13 +150,10 @@ def _divided(value: float | None, by: float) -> int | None:
     return None if value is None else ceil(value / by - ROUNDING)
 
 
-def _by_rate(scaling: Scaling, rate: float, serving: Iterable[str], usual: float) -> int:
+def _by_rate(rate: float, serving: Iterable[float], usual: float) -> int:
     """As many as have the rate: first those that serve, the strongest first; others are taken for weak."""
-    by_type = scaling.qps_by_instance_type
-    if not by_type:
-        return ceil(rate / usual - ROUNDING)
     left, number = rate, 0
-    for qps in sorted((by_type.get(type_, usual) for type_ in serving), reverse=True):
+    for qps in sorted(serving, reverse=True):
         if left <= ROUNDING:
             break
         left, number = left - qps, number + 1

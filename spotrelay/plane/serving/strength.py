@@ -329,25 +329,29 @@ def surplus(spec: ServiceSpec, rows: Rows) -> int:
 def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int, seen: Observation) -> list[Replica]:
     """The regular replicas to give up: what is farthest from serving, and the on-demand base last.
 
-    Of the rest on-demand goes before Spot, then the dearest, then the newest. A row may be behind the load
-    balancer: what may answer its checks is nearer to serving than what doesn't, and what EC2 shows than what
-    it doesn't.
+    Of the rest the weakest goes first, because the number for a load counts on the strongest. Then on-demand
+    goes before Spot, then the dearest, then the newest. A row may be behind the load balancer: what may
+    answer its checks is nearer to serving than what doesn't, and what EC2 shows than what it doesn't.
     """
+    base = set[int]()
+
+    def qps(replica: Replica) -> float:
+        if spec.scaling is None or replica.offering is None:
+            return 0.0
+        return spec.scaling.qps(replica.offering.pool.instance_type)
 
     def price(replica: Replica) -> float:
         return seen.prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
 
-    def least_missed(replica: Replica) -> tuple[tuple[int, bool, bool, bool], float, int]:
+    def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, float, bool, float, int]:
         distance, serves, age = _least_missed(replica)
         may_answer, is_shown = seen.health_of(replica) in _MAY_ANSWER, replica.instance_id in seen.instances
-        return (distance, serves, may_answer, is_shown), -price(replica), age
-
-    def in_turn(replica: Replica) -> tuple[tuple[int, bool, bool, bool], bool, bool, float, int]:
-        near, cheapness, age = least_missed(replica)
-        return near, replica.id in base, replica.purchase_option.fallback is not None, cheapness, age
+        near = distance, serves, may_answer, is_shown
+        is_spot = replica.purchase_option.fallback is not None
+        return near, replica.id in base, qps(replica), is_spot, -price(replica), age
 
     steady = [r for r in regular if r.purchase_option.fallback is None]
-    base = {r.id for r in sorted(steady, key=least_missed, reverse=True)[: _base(spec)]}
+    base.update(r.id for r in sorted(steady, key=in_turn, reverse=True)[: _base(spec)])
     return sorted(regular, key=in_turn)[: max(count, 0)]
 
 

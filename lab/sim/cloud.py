@@ -95,6 +95,8 @@ class SimCloud:
     """By service and version, what its servers listen on."""
     bad_versions: set[tuple[str, int]] = field(default_factory=set)
     """By service: versions whose instances never become ready."""
+    ill_versions: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By service: versions whose servers answer for so long, and then no more."""
     refused_versions: set[tuple[str, int]] = field(default_factory=set)
     """By service: versions that EC2 doesn't launch."""
     bad: set[CapacityPool] = field(default_factory=set)
@@ -379,6 +381,9 @@ class SimCloud:
             slot.ready_at = self._ready_at(running_at, is_bad=is_bad)
         if self.starts is not None:
             self._let_down(instance, request.spec, running_at, self.starts)
+        ill_after_s = self.ill_versions.get((service, request.spec.version), NEVER)
+        for slot in self.slots_of(instance):
+            slot.broken_at = slot.ready_at + ill_after_s
         self._send_events(instance, instance.states[1:])
         return instance
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from lab.sim.rules.backoff import has_stopped_short
 from lab.sim.rules.desired import rolled_back
-from lab.sim.scenario.versions import Versions
+from lab.sim.scenario.versions import Rollbacks, Versions
 from lab.sim.world import SimWorld
 from spotrelay.operator import rollback
 from spotrelay.plane.core.pools import PurchaseOption
@@ -26,19 +27,26 @@ def schedule(world: SimWorld, versions: Versions) -> None:
         world.cloud.bad_versions.add((service, 1))
     for share in versions.refused_at:
         world.scheduler.at(share * faults_s, partial(deploy, world, service, is_refused=True))
+    for share, after_s in versions.ill:
+        world.scheduler.at(share * faults_s, partial(_deploy_ill, world, service, after_s))
     for share in versions.vanishes_at:
         world.scheduler.at(share * faults_s, partial(_vanish, world, service))
     for share, is_in_vain in versions.repaired_at:
         world.scheduler.at(_time(share, faults_s), partial(_repair, world, service, is_refused=is_in_vain))
     for one in versions.rollbacks:
-        if one.deployed_at is not None:
-            world.scheduler.at(one.deployed_at * faults_s, partial(deploy, world, service, is_refused=False))
-        at = _time(one.at, faults_s)
-        world.scheduler.at(at, partial(_roll_back, world, service))
-        if one.lost_after_s is not None:
-            world.scheduler.at(at + one.lost_after_s, partial(_lose, world, service))
-        if one.reset_at is not None:
-            world.scheduler.at(_time(one.reset_at, faults_s), partial(_reset, world, service))
+        _schedule_rollback(world, service, one)
+
+
+def _schedule_rollback(world: SimWorld, service: str, one: Rollbacks) -> None:
+    faults_s = world.scenario.faults_s
+    if one.deployed_at is not None:
+        world.scheduler.at(one.deployed_at * faults_s, partial(deploy, world, service, is_refused=False))
+    at = _time(one.at, faults_s)
+    world.scheduler.at(at, partial(_roll_back, world, service))
+    if one.lost_after_s is not None:
+        world.scheduler.at(at + one.lost_after_s, partial(_lose, world, service))
+    if one.reset_at is not None:
+        world.scheduler.at(_time(one.reset_at, faults_s), partial(_reset, world, service))
 
 
 def _time(share: float, faults_s: float) -> float:
@@ -51,12 +59,27 @@ def deploy(world: SimWorld, service: str, *, is_refused: bool) -> None:
     spec = world.services.valid(service, world.scheduler.now)
     if spec is None:
         return
-    known = (document.version for _, document in world.services.documents[service] if document)
-    version = max(known) + 1
+    version = _next(world, service)
     if is_refused:
         world.say(f"** EC2 will refuse version {version}")
         world.cloud.refused_versions.add((service, version))
     world.deploy(world.scenario.of_version(spec, version))
+
+
+def _deploy_ill(world: SimWorld, service: str, after_s: float) -> None:
+    """Deploy a version whose servers answer for so long, and then no more."""
+    if world.services.valid(service, world.scheduler.now) is None:
+        return
+    version = _next(world, service)
+    world.say(f"** version {version} answers for {after_s:.0f} s, and then no more")
+    world.cloud.ill_versions[service, version] = after_s
+    deploy(world, service, is_refused=False)
+
+
+def _next(world: SimWorld, service: str) -> int:
+    """Another version than there ever was."""
+    known = (document.version for _, document in world.services.documents[service] if document)
+    return max(known) + 1
 
 
 def _vanish(world: SimWorld, service: str) -> None:
@@ -75,15 +98,17 @@ def _vanish(world: SimWorld, service: str) -> None:
 def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     """Somebody sees that EC2 refuses the version that is to be, and deploys another one.
 
-    An operator may have gone back to one that doesn't start, too.
+    An operator may have gone back to one that doesn't start, too. One that turns ill may have been given up:
+    then nobody needs to do anything.
     """
-    deployed = world.services.valid(service, world.scheduler.now)
-    spec = rolled_back(deployed, world.memory.load(service))
+    deployed, rows = world.services.valid(service, world.scheduler.now), world.memory.load(service)
+    spec = rolled_back(deployed, rows)
     if spec is None:
         return
+    is_ill = (service, spec.version) in world.cloud.ill_versions and not has_stopped_short(spec, rows)
     is_bad = (service, spec.version) in world.cloud.bad_versions
     is_bad &= spec is not deployed or world.scenario.versions.is_first_bad
-    if is_bad or (service, spec.version) in world.cloud.refused_versions:
+    if is_ill or is_bad or (service, spec.version) in world.cloud.refused_versions:
         deploy(world, service, is_refused=is_refused)
 
 

@@ -309,7 +309,9 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         standbys=known,
         loads=loads,
         moves=moving,
-        versions=Versions() if is_late else versions.draw(seed, minutes, is_warm=is_warm),
+        versions=Versions()
+        if is_late
+        else versions.draw(seed, minutes, is_warm=is_warm, rolls_out=on_update is not OnUpdate.KEEP),
         sharing=shared,
         starts=Starts() if is_late else starts.draw(seed, TYPES),
         adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),

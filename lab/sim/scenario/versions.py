@@ -21,6 +21,12 @@ operator may go back to a version that doesn't start."""
 ROLLED_BACK = 0.12
 """The share of runs in which an operator rolls a version back."""
 
+ILL = 0.12
+"""The share of the other runs with roll-outs in which a version answers for a while, and then no more."""
+
+ILL_AFTER_S = (1.0, 90.0)
+"""For how long it answers: until within its time to be relied on, or beyond it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -42,6 +48,9 @@ class Versions:
     too."""
     rollbacks: tuple[Rollbacks, ...] = ()
     """When an operator rolls back."""
+    ill: tuple[tuple[float, float], ...] = ()
+    """When a version is deployed that turns ill, as a share of the same, and after how many seconds it does.
+    It is repaired only if it isn't given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class Rollbacks:
     """How long after it EC2 takes back one that has the version that was given up; None: it takes none."""
 
 
-def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
+def draw(seed: int, minutes: float | None, *, is_warm: bool, rolls_out: bool) -> Versions:
     """A seed's versions, from a generator of their own: the rest of the run doesn't depend on them."""
     crashes = Random(f"{seed}-crashes")  # noqa: S311 - to be repeated, not to be unpredictable
     if not is_warm and crashes.random() < CRASHES:
@@ -66,6 +75,10 @@ def draw(seed: int, minutes: float | None, *, is_warm: bool) -> Versions:
     rollbacks = _rollbacks(seed, minutes)
     random = Random(f"{seed}-versions")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
+        ill = Random(f"{seed}-ill")  # noqa: S311 - to be repeated, not to be unpredictable
+        if rolls_out and not rollbacks and ill.random() < ILL:
+            turns_ill = ill.uniform(0.0, 0.9), ill.uniform(*ILL_AFTER_S)
+            return Versions(ill=(turns_ill,), repaired_at=((2.0, False),))
         return Versions(rollbacks=rollbacks, repaired_at=((LAST_REPAIR, False),) if rollbacks else ())
     number = 1 if minutes is None else max(round(minutes / 20), 1)
     is_vanishing = random.random() < 0.6

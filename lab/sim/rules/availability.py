@@ -76,10 +76,18 @@ def _is_ended(view: InvocationView, row: Replica) -> bool:
 
 
 def check_came_back(view: InvocationView, spec: ServiceSpec) -> Findings:
-    """Nobody serves: does all come back that has left and still runs?"""
-    now, rows = view.now.replicas, view.rows.replicas.values()
-    back = sum(r.state is ReplicaState.DRAINING and r.id in now and now[r.id].state.is_active for r in rows)
-    if is_served(view) or back >= spec.replicas:
+    """Nobody serves: do as many come back that have left and still run as are wanted?"""
+    known = view.rows.replicas
+    came = sum(row.comes_back for row in known.values())
+    new = [
+        row
+        for old, row in view.written
+        if old.state is ReplicaState.DRAINING and row.state is ReplicaState.STARTING
+    ]
+    silent = [row for row in new if view.target(row) is not TargetState.HEALTHY]
+    if len(new) > spec.replicas or (silent and came + len(silent) > spec.replicas):
+        yield Rule.COMES_BACK, f"{len(new)} come back beside {came}, and {spec.replicas} are wanted"
+    if is_served(view) or came + len(new) >= spec.replicas:
         return
     for row in view.unchanged_rows():
         if _may_come_back(view, spec, row):

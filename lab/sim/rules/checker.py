@@ -478,7 +478,11 @@ class Checker(History):
         target = self.cloud.in_rotation(row.service, instance_id)
         if target is None or time_of(row.since) > since:
             return
-        is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
+        # A server may answer for a moment, and then no more.
+        is_healthy = all(
+            self.cloud.health(row.service, time).get(instance_id) is TargetState.HEALTHY
+            for time in (since, self.scheduler.now)
+        )
         if row.state is ReplicaState.STARTING and is_healthy:
             self.report(Rule.PROGRESS_IN_MINUTES, f"{row} is healthy, and not ready")
         if row.state is ReplicaState.DRAINING and target.registered_at < since:

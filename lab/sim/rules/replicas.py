@@ -29,6 +29,7 @@ def check(view: InvocationView) -> Findings:
     yield from _check_loss_replacement(view, spec)
     yield from _check_purchase_options(view, spec)
     yield from _check_proactive_replacement(view, spec)
+    yield from _check_stayed(view, spec)
     for commit in view.invocation.commits:
         yield from moves.check(view, spec, commit)
         if commit.changes.open_intent and commit.changes.window:
@@ -152,6 +153,24 @@ def _stable_from(row: Replica, most_s: float = limits.STABLE_MAX_S) -> datetime:
     """When it will have been ready for as long as it took to start, or for long enough."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=most_s))
+
+
+def _check_stayed(view: InvocationView, spec: ServiceSpec) -> Findings:
+    """Replicas of an old version go: have those of the new one been ready for long enough?"""
+    for old, row in view.written:
+        new = view.now.replicas.get(old.replaced_by or 0)
+        is_place_made = old.serves and not row.state.is_active and row.reason.startswith("version ")
+        if not is_place_made or new is None or ReplicaState.READY not in new.entered:
+            continue
+        if spec.bake_s is not None or spec.on_update is OnUpdate.BLUE_GREEN:
+            stays_from = time_of(new.entered[ReplicaState.READY]) + (spec.bake_s or 0.0)
+        else:
+            stays_from = time_of(_stable_from(new))
+        if view.decided_at + SKEW_S < stays_from:
+            yield (
+                Rule.NEW_VERSION_STAYS,
+                f"{row} goes ({row.reason}), and {new} stays from {stays_from:.1f} s on",
+            )
 
 
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:
@@ -389,8 +408,9 @@ def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
 
 def _check_due(view: InvocationView, spec: ServiceSpec) -> Findings:
     """Are replicas that are due replaced, as far as `surge` allows?"""
-    if _has_lost_replicas(view):
-        return
+    is_given_up = any(c.changes.backoff is not None for c in view.invocation.commits)
+    if _has_lost_replicas(view) or is_given_up:
+        return  # the next tick goes by that
     is_full = False
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]

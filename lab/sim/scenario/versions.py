@@ -21,7 +21,7 @@ operator may go back to a version that doesn't start."""
 ROLLED_BACK = 0.12
 """The share of runs in which an operator rolls a version back."""
 
-ILL = 0.12
+ILL = 0.25
 """The share of the other runs with roll-outs in which a version answers for a while, and then no more."""
 
 ILL_AFTER_S = (1.0, 90.0)

@@ -385,8 +385,10 @@ def last_serving(replicas: Iterable[Replica]) -> Replica | None:
 def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Collection[int] = ()) -> set[int]:
     """Of those that have left and still run, the ones that come back, as nobody serves.
 
-    Those first that answer their checks, and of these the ones that EC2 leaves longest. `ended` are those
-    that count as gone from now on, whatever the load balancer says of them.
+    Those first that answer their checks, then those that haven't come back in vain before, and of these the
+    ones that EC2 leaves longest. No more are on their way back at a time than are wanted: else all that was
+    ever replaced would be kept and paid for. `ended` are those that count as gone from now on, whatever the
+    load balancer says of them.
     """
     rows = list(seen.rows.replicas.values())
     draining = {r.instance_id for r in rows if r.state is ReplicaState.DRAINING or r.id in ended}
@@ -395,11 +397,13 @@ def coming_back(spec: ServiceSpec, seen: Observation, now: datetime, ended: Coll
     if any(r.serves and r.id not in unsure for r in rows) or any(id_ not in draining for id_ in answers):
         return set()
     left = [r for r in rows if _has_left(r, seen)]
-    left.sort(key=lambda r: (seen.health_of(r) is TargetState.HEALTHY, _leaves_last(r)), reverse=True)
+    answering = {r.id for r in left if seen.health_of(r) is TargetState.HEALTHY}
+    left.sort(key=lambda r: (r.id in answering, r.reason != steps.IN_VAIN, _leaves_last(r)), reverse=True)
     back = [r for r in left if _has_time(spec, r, seen, now, is_last=False)]
     if not back and not last_there([r for r in rows if r.id not in unsure]):
         back = [r for r in left[:1] if _has_time(spec, r, seen, now, is_last=True)]
-    return {r.id for r in back[: spec.replicas]}
+    room = max(spec.replicas - sum(r.comes_back for r in rows), 0)
+    return {r.id for n, r in enumerate(back[: spec.replicas]) if n < room or r.id in answering}
 
 
 def unconfirmed(seen: Observation) -> set[int]:

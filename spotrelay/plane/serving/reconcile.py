@@ -311,7 +311,7 @@ def _for_rising(
 
 def _never_ready(spec: ServiceSpec, replica: Replica, now: datetime) -> Step:
     if ReplicaState.READY in replica.entered:
-        return steps.drain(replica, now, "came back, and doesn't answer")
+        return steps.drain(replica, now, steps.IN_VAIN)
     return steps.fail(replica, now, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
 
 

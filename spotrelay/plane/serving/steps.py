@@ -55,6 +55,9 @@ NEEDLESS = "; as many as wanted are left"
 CAME_BACK = "back in rotation: no other replica serves"
 """Why one starts that had left."""
 
+IN_VAIN = "came back, and doesn't answer"
+"""Why it leaves again."""
+
 NO_PHASES: Mapping[Phase, datetime] = MappingProxyType({})
 """Its instance told nothing of its start, or that is on its row."""
 

@@ -131,20 +131,22 @@ def _take_back(
     """The new ones go, but for those that are needed: in place of one that doesn't answer, or of many."""
     kept = {r.replaced_by for r in old if not r.serves}
     superseding = {r.replaced_by for r in old}
-    is_enough = spare(spec, seen.rows) >= sum(r.serves for r in new)
+    # One that has missed its checks only just now may serve again.
+    may_serve = {r.id for r in new if r.state is ReplicaState.READY and not _is_ill(r, now)}
+    is_enough = spare(spec, seen.rows) >= len(may_serve)
     for replica in new:
-        if replica.id in kept or (replica.serves and not is_enough):
+        if replica.id in kept or (replica.id in may_serve and not is_enough):
             continue
         going = _away(replica, now, GIVEN_UP, seen)
         if going is None:
             continue
-        if replica.id not in superseding and not replica.is_fallback:
-            # What it replaced was lost meanwhile.
-            yield going.with_replacement(now, rollout.proven(spec, seen.rows, replica))
-        elif replica.instance_id is not None:
-            yield going.without_replacement()
-        else:
+        is_replaced = replica.id in superseding or replica.superseded_in(seen.rows)
+        if replica.is_fallback or (is_replaced and replica.instance_id is None):
             yield going
+        elif is_replaced:
+            yield going.without_replacement()
+        else:  # what it replaced was lost meanwhile
+            yield going.with_replacement(now, rollout.proven(spec, seen.rows, replica))
 
 
 def _away(replica: Replica, now: datetime, reason: str, seen: Observation) -> Step | None:

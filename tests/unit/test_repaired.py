@@ -12,12 +12,13 @@ from spotrelay.plane.core import timing
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.ports import Denied, LaunchRequest
-from spotrelay.plane.core.replica import ReplicaState
+from spotrelay.plane.core.replica import Replica, ReplicaState
 from spotrelay.plane.core.rows import Backoff, Rollback
 from spotrelay.plane.core.spec import LaunchTemplate, OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.events import InterruptionWarning
-from spotrelay.plane.serving import changes, interruption, reconcile, rollout, steps
+from spotrelay.plane.serving import changes, interruption, reconcile, rollout, steps, supersede
+from spotrelay.plane.serving.steps import Step
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, needless, rows_of, seen_of
 from tests.unit.test_rollout import DEPLOYED, decide, new, old, spec_of
@@ -426,3 +427,33 @@ def test_of_new_ones_that_are_taken_back_only_those_that_serve_are_needed() -> N
     failed = Backoff(2, LONG_AGO, version=2)
     actions = decide(old(1, replaced_by=4), serves, starts, spec=spec, backoff=failed)
     assert [a.replica.id for a in actions if a.enters(ReplicaState.DRAINING)] == [4]
+
+
+@pytest.mark.parametrize("trouble", ["unhealthy_since", "silent_since"])
+def test_what_falls_ill_time_and_again_is_replaced_with_the_deployed_version(trouble: str) -> None:
+    """It came in place of one that had the same trouble; unless the deployed version was given up, too."""
+    probe = ReadinessProbe("/", {}, failure_threshold_s=60.0)
+    spec = replace(spec_of(1), readiness_probe=probe)
+    reason = {"unhealthy_since": supersede.UNHEALTHY, "silent_since": supersede.SILENT}[trouble]
+    first = old(1, **{trouble: NOW - seconds(90)})
+    again, failed = replace(first, reason=reason), Backoff(2, LONG_AGO, version=2)
+    for row, backoff, version in ((first, Backoff(), 1), (again, Backoff(), 2), (again, failed, 1)):
+        (step,) = [a for a in decide(row, spec=spec, backoff=backoff) if a.name == "Replace"]
+        assert step.creates[0].version == version
+
+
+def test_of_those_that_are_taken_back_one_that_may_serve_again_stays() -> None:
+    """It missed its checks only just now; when it has for a minute, its replacement isn't requested twice."""
+    spec, failed = spec_of(2, on_update=OnUpdate.BLUE_GREEN), Backoff(2, LONG_AGO, version=2)
+    coming = a_replica(4, ReplicaState.STARTING, replaces=3)
+
+    def leaving(*rows: Replica) -> list[Step]:
+        decided = decide(old(1), *rows, spec=spec, backoff=failed)
+        return [a for a in decided if a.enters(ReplicaState.DRAINING)]
+
+    assert leaving(new(3, unhealthy_since=NOW)) == []
+    ill = new(3, unhealthy_since=NOW - seconds(90))
+    assert [len(step.creates) for step in leaving(ill)] == [1]
+    assert [len(step.creates) for step in leaving(replace(ill, replaced_by=4), coming)] == [0]
+    (step,) = leaving(replace(ill, is_fallback=True), old(2))
+    assert (step.creates, step.after and step.after.reason) == ((), supersede.GIVEN_UP)

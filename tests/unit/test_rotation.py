@@ -237,6 +237,16 @@ def test_what_has_left_comes_back_while_nobody_serves() -> None:
     assert back(left(1), wanted=0) == [], "nobody is to serve"
 
 
+def test_no_more_are_on_their_way_back_than_are_wanted() -> None:
+    """Else all that was ever replaced would be kept. What came back in vain gives the others their turn."""
+    on_its_way = [replace(left(i), state=ReplicaState.STARTING) for i in (4, 5)]
+    assert back(left(1), left(2), *on_its_way[:1]) == [2]
+    assert back(left(1), left(2), *on_its_way) == []
+    assert back(left(1), *on_its_way, health={1: TargetState.HEALTHY}) == [1], "it answers"
+    assert back(left(1), left(2, reason=steps.IN_VAIN), wanted=1) == [1]
+    assert back(left(1), left(2), wanted=1, health=dict.fromkeys((1, 2), TargetState.HEALTHY)) == [2]
+
+
 def test_nothing_comes_back_beside_one_that_serves() -> None:
     """By its row, or by the load balancer's word: that is ahead of the rows."""
     starting = a_replica(4, ReplicaState.STARTING)

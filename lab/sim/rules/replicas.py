@@ -206,6 +206,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec) -> Findings
             continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.startswith("its version is given up"):
             continue  # what it was to replace stays
+        elif row.reason.startswith("unhealthy for ") and row.replaces in due:
+            continue  # so here, and gets the next one
         elif row.reason.endswith(NEEDLESS) and count + surplus + failed < spec.replicas:
             what = f"{row} isn't replaced, and {count} are left of {spec.replicas}"
             yield Rule.LOSS_REPLACED_IF_NEEDED, what

@@ -463,13 +463,18 @@ class Checker(History):
         now, quiet_since = self.scheduler.now, self.quiet_since
         if now < quiet_since + limits.PROGRESS_S:
             return
+        held = set[str]()
         for service in services:
-            for row in store.load(service).replicas.values():
+            rows = store.load(service)
+            held |= {one.what for one in rows.held.back}
+            for row in rows.replicas.values():
                 self._check_progress_of(row, now - limits.PROGRESS_S)
         for instance in self.cloud.instances.values():
             is_new = quiet_since < instance.launched_at < now - limits.PROGRESS_S and instance.is_alive(now)
             is_recorded = any(slot.id in self.recorded for slot in self.cloud.slots_of(instance))
-            if is_new and not instance.is_foreign and not is_recorded:
+            # While the load balancer shows nobody, a person says whose it is.
+            is_held = f"{instance.id} is left alone" in held
+            if is_new and not (instance.is_foreign or is_recorded or is_held):
                 what = f"{instance.id}, launched at {instance.launched_at:.0f} s, has no row"
                 self.report(Rule.PROGRESS_IN_MINUTES, what)
 

@@ -95,7 +95,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
             # What a replacement that goes was to replace counts again.
             is_base = is_alike and of([row], PurchaseOption.ON_DEMAND) > of([known], PurchaseOption.ON_DEMAND)
             is_base &= of(left, PurchaseOption.ON_DEMAND) < _base(spec)
-            is_one_option = _base(spec) in (0, spec.replicas)
+            is_one_option = row.purchase_option is known.purchase_option
             is_stronger = is_alike and is_one_option and _qps(spec, row) > _qps(spec, known)
             what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
             if is_needless or is_older or is_base:

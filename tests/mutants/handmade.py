@@ -378,9 +378,33 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "what-has-left-is-left",
-        old="    return {r.id for r in back[: spec.replicas]}\n",
-        new="    return set()\n",
+        old=" if n < room or r.id in answering}\n",
+        new=" if False}\n",
         wrong="nothing comes back, though nobody serves",
+    ),
+    HandMade(
+        "all-that-has-left-comes-back",
+        old="    room = max(spec.replicas - sum(r.comes_back for r in rows), 0)\n",
+        new="    room = spec.replicas\n",
+        wrong="what was ever replaced is kept and paid for while nobody serves",
+    ),
+    HandMade(
+        "the-repair-is-not-tried",
+        old="    if is_again and rollout.is_replaced(spec, seen.rows, replica):\n",
+        new="    if False:\n",
+        wrong="an ill version is replaced with itself for ever, though another one is deployed",
+    ),
+    HandMade(
+        "the-strongest-goes",
+        old="        return spec.scaling.qps(replica.offering.pool.instance_type)\n",
+        new="        return 0.0\n",
+        wrong="scaling in takes the one that the number counts on",
+    ),
+    HandMade(
+        "who-missed-one-check-is-taken-back",
+        old="r.state is ReplicaState.READY and not _is_ill(r, now)}",
+        new="r.serves}",
+        wrong="one of a version that was given up goes, though it may serve again and is needed",
     ),
     HandMade(
         "what-comes-back-is-counted",

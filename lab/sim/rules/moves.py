@@ -67,6 +67,10 @@ class MoveChecker:
         moving = [r for r in after.values() if r.state.is_active and is_extra(r, after)]
         if requested and len(moving) > 1:
             self._report(Rule.MOVES_SINGLY, f"{[str(r) for r in moving]} come at a time")
+        for row in changes.create:
+            lost = before.get(row.replaces or 0)
+            if lost is not None and is_extra(lost, after) and not row.is_move:
+                self._report(Rule.MOVES_END, f"{row} replaces {lost}, and {lost.replaces} stays")
         for row in changes.update:
             self._check_departure(row, commit)
             self._check_repeat(row, commit)
@@ -173,9 +177,9 @@ class MoveChecker:
         intent, old = commit.changes.open_intent, commit.before.replicas.get(row.id)
         if intent is None or commit.changes.window is None or row.id not in intent.replica_ids:
             return
-        is_repeat = old is not None and old.state is ReplicaState.REQUESTED
-        if is_repeat and is_extra(row, commit.after.replicas):
-            self._report(Rule.MOVES_END, f"{row} is launched again, and {row.replaces} stays")
+        if old is not None and old.state is ReplicaState.REQUESTED and row.is_move:
+            what = f"{row} is launched again for {row.max_price} or a score of {row.min_score}"
+            self._report(Rule.MOVES_END, what)
 
     def _report(self, rule: Rule, what: str) -> None:
         self.history.report(rule, what)

@@ -390,7 +390,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "the-repair-is-not-tried",
-        old="    if is_again and rollout.is_replaced(spec, seen.rows, replica):\n",
+        old="    if is_again and rollout.may_repair(spec, seen.rows, replica):\n",
         new="    if False:\n",
         wrong="an ill version is replaced with itself for ever, though another one is deployed",
     ),

@@ -457,3 +457,13 @@ def test_of_those_that_are_taken_back_one_that_may_serve_again_stays() -> None:
     assert [len(step.creates) for step in leaving(replace(ill, replaced_by=4), coming)] == [0]
     (step,) = leaving(replace(ill, is_fallback=True), old(2))
     assert (step.creates, step.after and step.after.reason) == ((), supersede.GIVEN_UP)
+
+
+def test_a_fallback_that_falls_ill_is_followed_by_one_of_the_deployed_version() -> None:
+    """Spot is away, so nobody else can bring the repair; unless the deployed version was given up, too."""
+    waiting = a_replica(2, REQUESTED, attempts=3, is_proven=True)
+    facts = {"is_fallback": True, "purchase_option": PurchaseOption.ON_DEMAND}
+    for ill_s, backoff, version in ((181, Backoff(), 2), (181, Backoff(2, LONG_AGO, version=2), 1)):
+        ill = old(1, unhealthy_since=NOW - seconds(ill_s), **facts)
+        (asked,) = [a for a in decide(ill, waiting, spec=spec_of(1), backoff=backoff) if a.name == "Request"]
+        assert [(r.version, r.is_fallback) for r in asked.creates] == [(version, True)]

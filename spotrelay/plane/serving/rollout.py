@@ -122,7 +122,12 @@ def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> b
 
 def is_replaced(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
     """Whether it will be: a fallback goes when Spot is back, of whatever version it is."""
-    return is_old(spec, replica) and not replica.is_fallback and not is_stopped(spec, rows)
+    return may_repair(spec, rows, replica) and not replica.is_fallback
+
+
+def may_repair(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
+    """Whether the deployed version is another than the replica's, and isn't given up."""
+    return is_old(spec, replica) and not is_stopped(spec, rows)
 
 
 def is_old(spec: ServiceSpec, replica: Replica) -> bool:

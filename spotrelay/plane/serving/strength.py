@@ -75,12 +75,15 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         yield from _requests(spec, now, len(regular), _bought_steady(regular), version)
     wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
     wanted = min(wanted, spec.replicas + spec.surge - (len(fallbacks) - len(idle)))
-    is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
+    # In place of one that fell ill the deployed version is tried: it may be the repair.
+    given_up = [r for r in fallbacks if is_given_up(r, now)]
+    is_repair = bool(given_up) and all(rollout.may_repair(spec, rows, r) for r in given_up)
+    tried = spec.version if is_repair else version
+    is_fallback_held = failures.is_held(tried, rows.backoff, now, is_fallback=True)
     option = spec.purchase_option
     if option.fallback and wanted > 0 and not is_fallback_held:
-        yield steps.request(
-            now, wanted, f"{option.label} isn't ready", option.fallback, version, is_fallback=True
-        )
+        reason = f"{option.label} isn't ready"
+        yield steps.request(now, wanted, reason, option.fallback, tried, is_fallback=True)
     gone = dropped_ids | {r.id for r in idle}
     staying = [r for r in active if r.id not in gone]
     refused = [r for r in staying if r.is_fallback and _is_refused(r)]

@@ -229,7 +229,7 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
     else:
         return None
     is_again = reason in (UNHEALTHY, SILENT) and replica.reason == reason
-    if is_again and rollout.is_replaced(spec, seen.rows, replica):
+    if is_again and rollout.may_repair(spec, seen.rows, replica):
         # It came in the place of one that fell ill, too: its version is ill, and what is deployed repairs it.
         return steps.replace(replica, now, reason, spec.version)
     return steps.replace(replica, now, reason, rollout.proven(spec, seen.rows, replica))

@@ -504,8 +504,8 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "a-stopped-roll-out-goes-on",
-        old="not replica.is_fallback and not is_stopped(spec, rows)",
-        new="not replica.is_fallback",
+        old="is_old(spec, replica) and not is_stopped(spec, rows)",
+        new="is_old(spec, replica)",
         wrong="a version that failed twice is tried by one replica after the other",
     ),
     HandMade(

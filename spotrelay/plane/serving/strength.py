@@ -75,7 +75,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         yield from _requests(spec, now, len(regular), _bought_steady(regular), version)
     wanted = missing - sum(not (standby.is_late(r, now) or is_given_up(r, now)) for r in fallbacks)
     wanted = min(wanted, spec.replicas + spec.surge - (len(fallbacks) - len(idle)))
-    # In place of one that fell ill the deployed version is tried: it may be the repair.
+    # One that fell ill is still here only if nobody else answers. The deployed version may be the repair.
     given_up = [r for r in fallbacks if is_given_up(r, now)]
     is_repair = bool(given_up) and all(rollout.may_repair(spec, rows, r) for r in given_up)
     tried = spec.version if is_repair else version

@@ -1072,6 +1072,18 @@ def starting_replicas_wait_for_the_schedule(*args: Any) -> None:
     """Starting replicas are checked only by the schedule's ticks."""
 
 
+@mistake(supersede, "_is_settled", Rule.NEW_VERSION_STAYS, since=54)
+def new_versions_are_relied_on_at_once(*args: Any) -> bool:
+    """An old replica leaves as soon as one of the new version is ready."""
+    return True
+
+
+@mistake(rollout, "is_under_way", Rule.ILL_VERSION_GIVEN_UP, since=46)
+def ill_versions_are_tried_on(*args: Any) -> bool:
+    """A version that turns ill while it rolls out isn't given up."""
+    return False
+
+
 @mistake(strength, "_surplus", Rule.WEAKEST_GOES, since=300)
 def the_dearest_goes_although_it_is_strong(spec: ServiceSpec, *args: Any) -> Any:
     """Scaling in doesn't ask how much a replica can do."""

@@ -91,6 +91,7 @@ class Rule(StrEnum):
     BUSY_STAYS = "A silent replica isn't replaced while its own count of finished requests rises"
     PROBED_BEFORE_ENTRY = "What starts enters the rotation only when it has just answered its probe"
     NEW_VERSION_STAYS = "What has an old version goes only once its replacement has stayed for `bake_seconds`"
+    ILL_VERSION_GIVEN_UP = "A version of which a replica turns ill while it rolls out is given up"
     CHANGED_AT_ONCE = "Where all replicas change at once, the new ones enter the rotation together"
     FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
 

@@ -16,7 +16,7 @@ from spotrelay.operator.adoption import NO_VERSION
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.rows import Rows
+from spotrelay.plane.core.rows import Backoff, Rows
 from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 
@@ -30,6 +30,7 @@ def check(view: InvocationView) -> Findings:
     yield from _check_purchase_options(view, spec)
     yield from _check_proactive_replacement(view, spec)
     yield from _check_stayed(view, spec)
+    yield from _check_given_up(view, spec)
     for commit in view.invocation.commits:
         yield from moves.check(view, spec, commit)
         if commit.changes.open_intent and commit.changes.window:
@@ -171,6 +172,29 @@ def _check_stayed(view: InvocationView, spec: ServiceSpec) -> Findings:
                 Rule.NEW_VERSION_STAYS,
                 f"{row} goes ({row.reason}), and {new} stays from {stays_from:.1f} s on",
             )
+
+
+def _check_given_up(view: InvocationView, spec: ServiceSpec) -> Findings:
+    """A replica of the new version is replaced because it turned ill: is the version given up?"""
+    if spec.on_update is OnUpdate.KEEP:
+        return
+    ill = [
+        old
+        for row in view.created
+        if row.reason.startswith("unhealthy for ")
+        and (old := view.rows.replicas.get(row.replaces or 0))
+        and old.version == spec.version
+    ]
+    is_under_way = all(
+        any(r.is_counted and r.version != spec.version for r in rows.replicas.values())
+        for rows in (view.rows, view.now)
+    )
+    if ill and is_under_way and not any(_has_failed(spec, backoff) for backoff in backoffs(view)):
+        yield Rule.ILL_VERSION_GIVEN_UP, f"{ill[0]} of version {spec.version}, and that isn't given up"
+
+
+def _has_failed(spec: ServiceSpec, backoff: Backoff) -> bool:
+    return backoff.version == spec.version and backoff.failures >= limits.ROLLOUT_FAILURES
 
 
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:

@@ -188,7 +188,7 @@ def _check_load(world: SimWorld, service: str) -> None:
     rows = world.memory.load(service)
     known = rows.requests.get(Source.LOAD)
     load = world.loads.ongoing(world.scheduler.now) or 0.0
-    wanted = asked_for(spec.scaling, Load(load, ongoing=load), rows).number
+    wanted = asked_for(spec, spec.scaling, Load(load, ongoing=load), rows).number
     if known is None or known.replicas != wanted:
         world.checker.report(Rule.LOAD_AT_REST, f"{spec.service}: {wanted} are asked for, not {known}")
 

@@ -301,7 +301,10 @@ class SimWorld:
         # The average of the last minute moves for that long after the last change.
         is_moving = self.scheduler.now < self.scenario.faults_s + 2 * WINDOW_S
         is_scaling = self.scenario.loads.scaling is not None and is_moving
-        is_scaling = is_scaling or any(r.rising_since or r.falling_since for r in rows.requests.values())
+        # Those that serve tell in the next minute what nobody knows yet.
+        is_scaling = is_scaling or any(
+            r.rising_since or r.falling_since or r.unknown_since for r in rows.requests.values()
+        )
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         # A standby that is refused waits for its pools; its service serves meanwhile.
         is_draining = any(

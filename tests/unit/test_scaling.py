@@ -247,7 +247,7 @@ def test_a_document_of_before_has_no_such_target() -> None:
 def test_the_target_may_depend_on_the_accelerator() -> None:
     """Of those that serve the strongest are counted first; what isn't there yet counts as the weakest."""
     scaling = replace(QPS, qps_by_instance_type={"g6e.xlarge": 8.0, "g5.xlarge": 4.0})
-    there = ("g5.xlarge", "g6e.xlarge", "g4dn.xlarge")
+    there = ("g6e.xlarge", "g5.xlarge", "g4dn.xlarge")
     assert after(scaling, 3, Load(8.0), serving=there) == 1
     assert after(scaling, 3, Load(9.0), serving=there) == 2
     assert after(scaling, 3, Load(14.0), serving=there) == 3

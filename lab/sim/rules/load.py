@@ -12,6 +12,8 @@ from lab.sim.load import SimLoads
 from lab.sim.rules import Rule
 from lab.sim.rules.desired import begun
 from lab.sim.rules.history import History
+from spotrelay.plane.core.pools import PurchaseOption
+from spotrelay.plane.core.replica import Replica
 from spotrelay.plane.core.rows import Rows, ScaleRequest, Source
 from spotrelay.plane.core.scaling import Load, Ongoing, OngoingTotal, Scaling
 from spotrelay.plane.core.spec import ServiceSpec
@@ -40,14 +42,13 @@ class Asked:
         return None if self.is_least and self.number <= was else self.number
 
 
-def asked_for(scaling: Scaling, load: Load, rows: Rows) -> Asked:
+def asked_for(spec: ServiceSpec, scaling: Scaling, load: Load, rows: Rows) -> Asked:
     """What a load asks for. Without a replica, nobody knows of requests in progress."""
-    serving = [r.offering.pool.instance_type for r in rows.replicas.values() if r.serves and r.offering]
+    serving = [r for r in rows.replicas.values() if r.serves and r.offering]
     asked = list[int | None]()
     if scaling.target_qps_per_replica is not None:
-        rate, by_type = load.requests_per_s, scaling.qps_by_instance_type
-        strengths = [by_type.get(one, scaling.target_qps_per_replica) for one in serving]
-        asked.append(None if rate is None else _needed(rate, strengths, scaling.target_qps_per_replica))
+        rate, usual = load.requests_per_s, scaling.target_qps_per_replica
+        asked.append(None if rate is None else _needed(rate, _strengths(spec, scaling, serving), usual))
     elif scaling.min_replicas == 0:
         asked.append(None if load.requests_per_s is None else int(load.requests_per_s > 0))
     if scaling.ongoing is not None:
@@ -58,20 +59,30 @@ def asked_for(scaling: Scaling, load: Load, rows: Rows) -> Asked:
     return Asked(clipped, load.is_ongoing_partial or None in asked)
 
 
+def _strengths(spec: ServiceSpec, scaling: Scaling, serving: Sequence[Replica]) -> list[float]:
+    """How much each can do, in the order in which they stay: the on-demand base, and then the strongest."""
+    usual, by_type = scaling.target_qps_per_replica or 0.0, scaling.qps_by_instance_type
+    known = {r.id: by_type.get(r.offering.pool.instance_type, usual) for r in serving if r.offering}
+    steady = {r.id for r in serving if r.purchase_option is PurchaseOption.ON_DEMAND and not r.is_fallback}
+    base = sorted(steady, key=lambda id_: known[id_], reverse=True)[: spec.base_on_demand]
+    others = sorted(known.keys() - base, key=lambda id_: known[id_], reverse=True)
+    return [known[id_] for id_ in (*base, *others)]
+
+
 def _needed(load: float, strengths: Sequence[float], usual: float) -> int:
-    """The fewest that can do it: the strongest of those that serve, and then usual ones."""
-    can_do = [sum(sorted(strengths, reverse=True)[:number]) for number in range(len(strengths) + 1)]
+    """The fewest that can do it: of those that serve, and then usual ones."""
+    can_do = [sum(strengths[:number]) for number in range(len(strengths) + 1)]
     enough = (number for number, sum_ in enumerate(can_do) if sum_ >= load - ROUNDING)
     return next(enough, len(strengths) + ceil(round((load - can_do[-1]) / usual, 6)))
 
 
-def _seen(scaling: Scaling, load: Load, rows: Rows, at: float) -> Asked:
+def _seen(spec: ServiceSpec, scaling: Scaling, load: Load, rows: Rows, at: float) -> Asked:
     """What a tick asks for by what it was told, and by what its rows say of requests in progress."""
     told = rows.ongoing
     # A second more or less: clocks differ.
     if told is not None and at - time_of(told.at) <= KNOWN_S + SLACK_S:
         load = replace(load, ongoing=told.requests, is_ongoing_partial=told.unknown > 0)
-    return asked_for(scaling, load, rows)
+    return asked_for(spec, scaling, load, rows)
 
 
 def requests_told(invocation: Invocation) -> OngoingTotal | None:
@@ -104,12 +115,12 @@ class LoadChecker:
         spec, scaling = asked.about, asked.about.scaling
         rows = invocation.rows or Rows()
         load = asked.answer if isinstance(asked.answer, Load) else Load()
-        number = _seen(scaling, load, rows, asked.at)
+        number = _seen(spec, scaling, load, rows, asked.at)
         ended = self.seen.setdefault(spec.service, [])
         ended.append((asked.at, number))
         # Others may be under way, and have written down what they made of theirs.
         told = self.loads.told.get(spec.service, ())
-        under_way = {at: _seen(scaling, one, read, at) for at, one, read in told if one != Load()}
+        under_way = {at: _seen(spec, scaling, one, read, at) for at, one, read in told if one != Load()}
         known = sorted((under_way | dict(ended)).items())
         seen = [one for one in known if one[0] <= asked.at]
         before = rows.requests.get(Source.LOAD)

@@ -170,7 +170,9 @@ class Gatherer:
             load = Load()
         now = ports.clock.now()
         load = autoscaling.with_ongoing(load, rows.ongoing, now)
-        return load, autoscaling.decide(wanted, before, load, autoscaling.serving_types(rows), now)
+        return load, autoscaling.decide(
+            wanted, before, load, autoscaling.serving_types(deployed, wanted, rows), now
+        )
 
     def _observed(self, service: str, rows: Rows) -> Sequence[Instance]:
         """What EC2 shows: where it doesn't say, what it shows of the zones that answer.

@@ -65,7 +65,8 @@ def decide(
 ) -> ScaleRequest:
     """The number that counts from now on, and since when the load has been asking for another.
 
-    `before` is what was decided last, `serving` has the instance type of each replica that serves.
+    `before` is what was decided last, `serving` has the instance type of each replica that serves, in the
+    order in which they stay.
 
     Raises:
         zoneinfo.ZoneInfoNotFoundError: see `Scaling.bounds`.
@@ -116,9 +117,13 @@ def begun(spec: ServiceSpec, rows: Rows) -> ScaleRequest:
     return ScaleRequest(max(spec.replicas, there), None)
 
 
-def serving_types(rows: Rows) -> list[str]:
-    """The instance type of each replica that serves."""
-    return [r.offering.pool.instance_type for r in rows.replicas.values() if r.serves and r.offering]
+def serving_types(spec: ServiceSpec, scaling: Scaling, rows: Rows) -> list[str]:
+    """The instance type of each replica that serves, as they stay: the on-demand base, then the strongest."""
+    types = {r.id: r.offering.pool.instance_type for r in rows.replicas.values() if r.serves and r.offering}
+    ids = sorted(types, key=lambda id_: -scaling.qps(types[id_]))
+    steady = [i for i in ids if rows.replicas[i].purchase_option.fallback is None]
+    base = [i for i in steady if not rows.replicas[i].is_fallback][: spec.base_on_demand]
+    return [types[i] for i in (*base, *(i for i in ids if i not in base))]
 
 
 def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator[int | None]:
@@ -151,9 +156,9 @@ def _divided(value: float | None, by: float) -> int | None:
 
 
 def _by_rate(rate: float, serving: Iterable[float], usual: float) -> int:
-    """As many as have the rate: first those that serve, the strongest first; others are taken for weak."""
+    """As many as have the rate: first those that serve, as they stay; others are taken for weak."""
     left, number = rate, 0
-    for qps in sorted(serving, reverse=True):
+    for qps in serving:
         if left <= ROUNDING:
             break
         left, number = left - qps, number + 1

@@ -9,6 +9,7 @@ from lab.sim.rules.desired import rolled_back
 from lab.sim.scenario.versions import Rollbacks, Versions
 from lab.sim.world import SimWorld
 from spotrelay.operator import rollback
+from spotrelay.operator.adoption import NO_VERSION
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.rows import Backoff, Changes, Rollback
 from spotrelay.plane.events.ticks import Tick
@@ -105,7 +106,10 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     spec = rolled_back(deployed, rows)
     if spec is None:
         return
-    is_ill = (service, spec.version) in world.cloud.ill_versions and not has_stopped_short(spec, rows)
+    # What was adopted has no version that could be launched instead.
+    older = [r for r in rows.replicas.values() if r.serves and NO_VERSION != r.version < spec.version]
+    is_given_up = has_stopped_short(spec, rows) and bool(older)
+    is_ill = (service, spec.version) in world.cloud.ill_versions and not is_given_up
     is_bad = (service, spec.version) in world.cloud.bad_versions
     is_bad &= spec is not deployed or world.scenario.versions.is_first_bad
     if is_ill or is_bad or (service, spec.version) in world.cloud.refused_versions:

@@ -123,6 +123,16 @@ def test_surplus_goes_by_what_the_load_balancer_knows_where_rows_say_the_same() 
         assert dropped(decide(spec, seen)) == [1]
 
 
+def test_what_answers_stays_though_ec2_does_not_show_it() -> None:
+    """A fallback answers its checks, and its row can't say so: nothing is known to serve in its place."""
+    rows = [spot(1, STARTING), replace(fallback(2), state=STARTING)]
+    spec = demo_spec(replicas=1)
+    assert dropped(decide(spec, look(*rows))) == [2]
+    for health in (TargetState.HEALTHY, TargetState.UNAVAILABLE):
+        seen = replace(look(*rows, gone=[2]), health={"i-1": TargetState.INITIAL, "i-2": health})
+        assert dropped(decide(spec, seen)) == []
+
+
 def test_surplus_that_ec2_does_not_show_goes_before_what_it_shows() -> None:
     """Of two that start, and aren't in rotation yet, the one stays that is there for certain."""
     rows = [spot(1, STARTING), spot(2, STARTING)]

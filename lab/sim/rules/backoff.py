@@ -34,7 +34,8 @@ def check(view: InvocationView, *, is_whole: bool) -> Findings:
             # Beside a success they didn't count, and those of the next decision begin anew.
             failed = [r for r in failed if r.version > max(ready)]
     is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
-    failed = [r for r in failed if r.version >= max((view.rows.backoff.version, *ready))]
+    counted = max((*(backoff.version for backoff in backoffs(view)), *ready))
+    failed = [r for r in failed if r.version >= counted]
     if is_whole and (is_held if ready else failed):
         yield Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
 

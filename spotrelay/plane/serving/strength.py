@@ -114,12 +114,12 @@ def _unclear(spec: ServiceSpec, seen: Observation) -> set[int]:
     """Those that may serve though their rows don't say so.
 
     Neither EC2 nor the load balancer shows one that is ready, or that starts and may be in rotation. Or the
-    load balancer doesn't know how one does that starts.
+    load balancer doesn't know how one does that starts, or says that it answers, and EC2 doesn't show it.
     """
 
     def is_unclear(replica: Replica) -> bool:
         health, is_starting = seen.health_of(replica), replica.state is ReplicaState.STARTING
-        if is_starting and health is TargetState.UNAVAILABLE:
+        if is_starting and health in _MAY_ANSWER:
             return True
         is_unseen = health is None and replica.instance_id not in seen.instances
         # Without a probe it is registered as soon as its instance runs.

@@ -298,9 +298,12 @@ class SimWorld:
         until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
         ends = (r.until for r in rows.requests.values() if r.until)
         until += [end for end in ends if time_of(end) <= self.scheduler.now + CLOCKS_S]
-        # The average of the last minute moves for that long after the last change.
-        is_moving = self.scheduler.now < self.scenario.faults_s + 2 * WINDOW_S
-        is_scaling = self.scenario.loads.scaling is not None and is_moving
+        # The average of the last minute moves for that long after the last change. What replicas count is
+        # asked for in the minute after, and followed in the next.
+        scaling = self.scenario.loads.scaling
+        windows = 4 if scaling and scaling.ongoing else 2
+        is_moving = self.scheduler.now < self.scenario.faults_s + windows * WINDOW_S
+        is_scaling = scaling is not None and is_moving
         # Those that serve tell in the next minute what nobody knows yet.
         is_scaling = is_scaling or any(
             r.rising_since or r.falling_since or r.unknown_since for r in rows.requests.values()

@@ -112,6 +112,29 @@ def test_what_has_left_is_looked_at_again_after_a_call_that_hung(is_back: bool) 
     assert (left.instance_id in out) is not is_back
 
 
+def test_an_answer_that_was_long_on_its_way_is_asked_for_again() -> None:
+    """The look at what has left hangs, too, and it comes back in between: it stays."""
+    world, controller = serving()
+    left, other, _ = active(world)
+    again = warn(world, left)
+    controller.handle(again)
+    row = table(world).replicas[left.id]
+
+    def come_back(*_: object) -> None:
+        world.clock.advance(8)
+        table(world).replicas[left.id] = steps.come_back(row, world.clock.now()).row
+
+    def hang(*_: object) -> None:
+        world.clock.advance(8)
+        world.meddle("store.read", come_back, after=True)
+
+    world.meddle("store.commit", hang, after=True)
+    world.router.calls.clear()
+    controller.handle([*again, *warn(world, other)])
+    out = {id_ for call, ids in world.router.calls for id_ in ids if call == "deregister"}
+    assert out == {other.instance_id}
+
+
 def test_what_may_have_left_delays_nobody_else_who_enters() -> None:
     """Whether a warned one was taken out meanwhile can't be read: another one is registered all the same."""
     world, controller = serving(replace(demo_spec(), on_warning=OnWarning.SERVE_ON))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lab.sim.faults import Call, Fault
 from lab.sim.gate import Invocation, time_of
 from lab.sim.rules import Findings, Rule, limits
 from lab.sim.rules.history import History
@@ -36,7 +37,9 @@ def check_rotation_kept(
     counted_on = any(r.serves and r.instance_id not in leaving for r in (*rows, *decided))
     group = history.cloud.groups.get(service, {})
     answering = {id_ for id_ in group if history.cloud.answers_checks(service, id_, invocation.began_at)}
-    if counted_on or not answering or answering - set(leaving):
+    # What AWS does once it has answered with an error, nobody can take back.
+    is_late = any(Fault.LATE in str(r.answer) for r in invocation.calls if r.call is Call.DEREGISTER)
+    if counted_on or not answering or answering - set(leaving) or is_late:
         return
     of_rows = {r.instance_id: r for r in rows}
     for instance_id in sorted(answering):

@@ -324,6 +324,8 @@ class IncidentChecker:
             return
         if one.over_since is not None and one.over_since > invocation.loaded_at:
             return  # somebody else has seen since that it is over, and tells that
+        if one.open_since is None and one.closed_at > invocation.loaded_at:
+            return  # its reason has gone since, and so says the next tick
         if one.told_since is None:
             one.told_since = word.at
             self._check_begun(invocation, known, word)

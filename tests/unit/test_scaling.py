@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spotrelay.plane.control.controller import Controller
 from spotrelay.plane.control.reporting import SHOWN_UNKNOWN, Reporting
 from spotrelay.plane.core.names import Metric
-from spotrelay.plane.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.plane.core.pools import CapacityPool, Offering, PurchaseOption, Survey
 from spotrelay.plane.core.ports import Denied, Throttled, Unavailable
 from spotrelay.plane.core.replica import ReplicaState
 from spotrelay.plane.core.rows import ScaleRequest, Source
@@ -33,8 +33,9 @@ from spotrelay.plane.core.scaling import (
 from spotrelay.plane.core.spec import ServiceSpec
 from spotrelay.plane.core.timing import seconds
 from spotrelay.plane.memory import EPOCH
-from spotrelay.plane.serving.autoscaling import decide, with_ongoing
-from tests.examples import demo_spec
+from spotrelay.plane.serving.autoscaling import decide, serving_types, with_ongoing
+from tests.examples import demo_spec, on_demand_pool
+from tests.unit.cases import a_replica, rows_of
 from tests.unit.worlds import (
     Troubled,
     active,
@@ -253,6 +254,24 @@ def test_the_target_may_depend_on_the_accelerator() -> None:
     assert after(scaling, 3, Load(14.0), serving=there) == 3
     assert after(scaling, 3, Load(14.1), serving=there) == 4
     assert after(scaling, 3, Load(8.0)) == 4
+
+
+def test_those_count_first_that_stay() -> None:
+    """The on-demand base stays, however weak it is, and no fallback belongs to it."""
+    scaling = replace(QPS, qps_by_instance_type={"g6.xlarge": 4.0})
+    spec = replace(demo_spec(), scaling=scaling, base_on_demand=1)
+    weak = on_demand_pool("us-east-1a", "g5.xlarge")
+    strong = Offering(replace(weak.pool, instance_type="g6.xlarge"), PurchaseOption.SPOT)
+    base = a_replica(1, ReplicaState.READY, purchase_option=PurchaseOption.ON_DEMAND, offering=weak)
+    fallback = replace(base, id=2, is_fallback=True)
+    spot = a_replica(3, ReplicaState.READY, offering=strong)
+    starts = replace(spot, id=4, state=ReplicaState.STARTING)
+    known = rows_of(fallback, spot, starts, replace(base, id=5))
+    assert serving_types(spec, scaling, known) == ["g5.xlarge", "g6.xlarge", "g5.xlarge"]
+    no_base = replace(spec, base_on_demand=0)
+    assert serving_types(no_base, scaling, known) == ["g6.xlarge", "g5.xlarge", "g5.xlarge"]
+    only = rows_of(fallback, spot)
+    assert serving_types(spec, scaling, only) == ["g6.xlarge", "g5.xlarge"]
 
 
 DAY = Schedule(cron="0 8 * * *", min_replicas=4, max_replicas=8, time_zone="Europe/Berlin")

@@ -5,6 +5,6 @@ import gc
 # Set here, because this is imported before all else. By default the collector looks for cycles after 700 new
 # objects, and through everything there is again and again while a heap grows. What is imported, a client's
 # models and a page of a thousand described instances, 200,000 objects, are no garbage: to look in vain took
-# four tenths of the tick that reads ten such pages. Instead some of the 512 MB that the smallest function has
-# hold garbage a little longer: 32 MB more in such a tick than with 300,000 objects, which took it 2 % longer.
-gc.set_threshold(1_000_000)
+# four tenths of the tick that reads ten such pages. Instead some tens of megabytes of garbage, at most, wait
+# a little longer.
+gc.set_threshold(300_000)

@@ -23,6 +23,12 @@ is compared must take about as long to be disturbed as much."""
 PAGE = 1000
 """Instances that one DescribeInstances shows."""
 
+GROWTH = 1.1
+"""Of the wall for each replica, from one size to the next: 1 is linear. A tick's fixed part, some calls, only makes
+it less. A tenth is the measurement's: nine runs on a quiet machine had 0.96 to 1.09 from 1,000 to 10,000, whether or
+not the garbage collector ran. What grows faster shows all the same: sorting them all, 1.33; all by all, 10. The
+interpreter's steps are counted without such noise, by `tests/unit/test_growth.py`."""
+
 MAX_CPU_S = 20
 MAX_MB = 512
 
@@ -68,8 +74,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
                 ratio([wall / (large / small) for wall in walls[large]], _around(walls[small])),
                 "x",
                 "of the wall, for each replica: 1 is linear",
-                # Its fixed part, some calls, only makes it less; a twentieth is the measurement's.
-                at_most=1.05,
+                at_most=GROWTH,
             )
             for small, large in pairwise(sorted(TICKS))
         ),

@@ -24,10 +24,10 @@ PAGE = 1000
 """Instances that one DescribeInstances shows."""
 
 GROWTH = 1.1
-"""Of the wall for each replica, from one size to the next: 1 is linear. A tick's fixed part, some calls, only makes
-it less. A tenth is the measurement's: nine runs on a quiet machine had 0.96 to 1.09 from 1,000 to 10,000, whether or
-not the garbage collector ran. What grows faster shows all the same: sorting them all, 1.33; all by all, 10. The
-interpreter's steps are counted without such noise, by `tests/unit/test_growth.py`."""
+"""Of the wall for each replica, from one size to the next: 1 is linear. A tick's fixed part, some calls, only
+makes it less. A tenth is the measurement's: nine runs on a quiet machine had 0.96 to 1.09 from 1,000 to
+10,000, whether or not the garbage collector ran. What grows faster shows all the same: 1.33 by sorting them
+all, 10 by comparing all with all. `tests/unit/test_growth.py` counts the interpreter's steps, without noise."""
 
 MAX_CPU_S = 20
 MAX_MB = 512

@@ -27,7 +27,7 @@ GROWTH = 1.1
 """Of the wall for each replica, from one size to the next: 1 is linear. A tick's fixed part, some calls, only
 makes it less. A tenth is the measurement's: nine runs on a quiet machine had 0.96 to 1.09 from 1,000 to
 10,000, whether or not the garbage collector ran. What grows faster shows all the same: 1.33 by sorting them
-all, 10 by comparing all with all. `tests/unit/test_growth.py` counts the interpreter's steps, without noise."""
+all, 10 by comparing all with all. `tests/unit/test_growth.py` counts the interpreter's steps instead."""
 
 MAX_CPU_S = 20
 MAX_MB = 512

@@ -186,8 +186,8 @@ def _check_given_up(view: InvocationView, spec: ServiceSpec) -> Findings:
         and old.version == spec.version
     ]
     after = view.now.replicas
-    old = (r.id for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version)
-    is_under_way = any(id_ in after and after[id_].is_counted for id_ in old)
+    others = (r.id for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version)
+    is_under_way = any(id_ in after and after[id_].is_counted for id_ in others)
     if ill and is_under_way and not any(_has_failed(spec, backoff) for backoff in backoffs(view)):
         yield Rule.ILL_VERSION_GIVEN_UP, f"{ill[0]} of version {spec.version}, and that isn't given up"
 

@@ -123,7 +123,7 @@ class SimLoads:
 
     def observe(self, spec: ServiceSpec, needed: Needed, now: datetime) -> Load:  # noqa: ARG002
         def answer() -> Load:
-            load = self.seen(self.scheduler.now)
+            load = Load(self.ongoing(self.scheduler.now))
             if load.requests_per_s == 0 and not needed.silence:
                 load = replace(load, is_rate_partial=True, is_silence_presumed=True)
             rows = self.gate.invocation.rows or Rows()
@@ -131,10 +131,6 @@ class SimLoads:
             return load
 
         return self.gate(Call.OBSERVE_LOAD, spec, answer)
-
-    def seen(self, time: float) -> Load:
-        """What is measured at a time."""
-        return Load(self.ongoing(time))
 
     def ongoing(self, time: float) -> float | None:
         """What all replicas together have to do at a time; None while nothing is measured."""

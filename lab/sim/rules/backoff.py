@@ -77,23 +77,27 @@ def is_looping(backoff: Backoff, version: int) -> bool:
     return backoff.version == version and backoff.until is not None and backoff.failures >= limits.CRASH_LOOP
 
 
+def has_failed(spec: ServiceSpec, backoff: Backoff) -> bool:
+    """Whether the deployed version failed too often, or was given up."""
+    return backoff.version == spec.version and backoff.failures >= limits.ROLLOUT_FAILURES
+
+
 def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> bool:
     """Whether the deployed version failed too often, by all that is known, or a replica of it is ill."""
     if spec.on_update is OnUpdate.KEEP:
         return False
-    has_failed = all(b.version == spec.version and b.failures >= limits.ROLLOUT_FAILURES for b in known)
+    is_failed = all(has_failed(spec, backoff) for backoff in known)
     # What was adopted came of no roll-out.
     of_version = [r for r in rows.replicas.values() if r.version == spec.version and not r.is_adopted]
-    return has_failed or any(r.unhealthy_since for r in of_version)
+    return is_failed or any(r.unhealthy_since for r in of_version)
 
 
 def has_stopped_short(spec: ServiceSpec, rows: Rows) -> bool:
     """Whether the deployed version failed too often, and replicas of another one are left."""
-    if spec.on_update is OnUpdate.KEEP or rows.backoff.version != spec.version:
+    if spec.on_update is OnUpdate.KEEP or not has_failed(spec, rows.backoff):
         return False
     left = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
-    is_left = any(r.version != spec.version for r in left)
-    return is_left and rows.backoff.failures >= limits.ROLLOUT_FAILURES
+    return any(r.version != spec.version for r in left)
 
 
 def backoffs(view: InvocationView) -> list[Backoff]:

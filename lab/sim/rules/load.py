@@ -59,10 +59,16 @@ def asked_for(spec: ServiceSpec, scaling: Scaling, load: Load, rows: Rows) -> As
     return Asked(clipped, load.is_ongoing_partial or None in asked)
 
 
+def qps(scaling: Scaling, row: Replica) -> float:
+    """How many requests a second a replica is to have; 0 if that is unknown, or no target is of requests."""
+    usual = scaling.target_qps_per_replica or 0.0
+    type_ = row.offering and row.offering.pool.instance_type
+    return scaling.qps_by_instance_type.get(type_, usual) if type_ else 0.0
+
+
 def _strengths(spec: ServiceSpec, scaling: Scaling, serving: Sequence[Replica]) -> list[float]:
     """How much each can do, in the order in which they stay: the on-demand base, and then the strongest."""
-    usual, by_type = scaling.target_qps_per_replica or 0.0, scaling.qps_by_instance_type
-    known = {r.id: by_type.get(r.offering.pool.instance_type, usual) for r in serving if r.offering}
+    known = {r.id: qps(scaling, r) for r in serving}
     steady = {r.id for r in serving if r.purchase_option is PurchaseOption.ON_DEMAND and not r.is_fallback}
     base = sorted(steady, key=lambda id_: known[id_], reverse=True)[: spec.base_on_demand]
     others = sorted(known.keys() - base, key=lambda id_: known[id_], reverse=True)

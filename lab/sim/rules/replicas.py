@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Findings, Rule, limits, moves, versions
-from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
+from lab.sim.rules.backoff import backoffs, has_failed, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.limits import SKEW_S, STARTING_STATES
+from lab.sim.rules.load import qps
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.operator.adoption import NO_VERSION
 from spotrelay.plane.core.instances import TargetState
 from spotrelay.plane.core.pools import PurchaseOption
 from spotrelay.plane.core.replica import Replica, ReplicaState
-from spotrelay.plane.core.rows import Backoff, Rows
+from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 
@@ -60,15 +61,9 @@ def _base(spec: ServiceSpec) -> int:
     return spec.base_on_demand if spec.use_spot else spec.replicas
 
 
-def _qps(spec: ServiceSpec, row: Replica) -> float:
-    """How many requests a second it can have, where that depends on its instance type."""
-    by_type = spec.scaling.qps_by_instance_type if spec.scaling else {}
-    return by_type.get(row.offering.pool.instance_type, 0.0) if row.offering else 0.0
-
-
 def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
     """The service scales in: does the right replica go?"""
-    loaded = view.rows.replicas
+    loaded, scaling = view.rows.replicas, spec.scaling
     gone = [
         old
         for old, row in view.written
@@ -97,11 +92,11 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec) -> Findings:
             is_base = is_alike and of([row], PurchaseOption.ON_DEMAND) > of([known], PurchaseOption.ON_DEMAND)
             is_base &= of(left, PurchaseOption.ON_DEMAND) < _base(spec)
             is_one_option = row.purchase_option is known.purchase_option
-            is_stronger = is_alike and is_one_option and _qps(spec, row) > _qps(spec, known)
+            is_stronger = scaling is not None and qps(scaling, row) > qps(scaling, known)
             what = f"{row}, {row.state}, is removed, and {known}, {known.state}, stays"
             if is_needless or is_older or is_base:
                 yield Rule.SCALE_IN_ORDER, what
-            if is_stronger:
+            if is_alike and is_one_option and is_stronger:
                 yield Rule.WEAKEST_GOES, what
 
 
@@ -188,12 +183,8 @@ def _check_given_up(view: InvocationView, spec: ServiceSpec) -> Findings:
     after = view.now.replicas
     others = (r.id for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version)
     is_under_way = any(id_ in after and after[id_].is_counted for id_ in others)
-    if ill and is_under_way and not any(_has_failed(spec, backoff) for backoff in backoffs(view)):
+    if ill and is_under_way and not any(has_failed(spec, backoff) for backoff in backoffs(view)):
         yield Rule.ILL_VERSION_GIVEN_UP, f"{ill[0]} of version {spec.version}, and that isn't given up"
-
-
-def _has_failed(spec: ServiceSpec, backoff: Backoff) -> bool:
-    return backoff.version == spec.version and backoff.failures >= limits.ROLLOUT_FAILURES
 
 
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec) -> Findings:

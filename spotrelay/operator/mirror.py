@@ -256,7 +256,7 @@ def upload(clients: Clients, into: Bucket, file: HubFile, path: Path, tell: Tell
     Raises:
         PortError: S3 refuses it; nothing of it is there then.
     """
-    from boto3.s3.transfer import TransferConfig
+    from boto3.s3.transfer import S3Transfer, TransferConfig
 
     done = 0
 
@@ -265,14 +265,14 @@ def upload(clients: Clients, into: Bucket, file: HubFile, path: Path, tell: Tell
         done += count
         tell(done)
 
-    with translated():
-        clients.s3.upload_file(
+    in_parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
+    with translated(), S3Transfer(clients.s3, in_parts) as transfer:  # type: ignore[arg-type] # stub's
+        transfer.upload_file(
             str(path),
             into.name,
             _key(into, file),
-            ExtraArgs={"ChecksumAlgorithm": "SHA256", "Metadata": {CONTENT: file.content}},
-            Callback=on,
-            Config=TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES),
+            callback=on,
+            extra_args={"ChecksumAlgorithm": "SHA256", "Metadata": {CONTENT: file.content}},
         )
 
 

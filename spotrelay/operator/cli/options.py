@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    import boto3
+    from spotrelay.plane.aws.clients import Session
 
 ServiceName = Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)]
 
@@ -60,17 +60,16 @@ class Where:
     profile: str | None = None
     endpoint_url: str | None = None
 
-    def session(self) -> boto3.Session:
+    def session(self) -> Session:
         """A session with these.
 
         Raises:
             BotoCoreError: there is no such profile, or the configuration is broken.
         """
-        import boto3
+        from spotrelay.plane.aws.clients import Session
 
         if self.endpoint_url:
-            # boto3 takes it for each client apart, or for all of them from here.
+            # botocore takes it for each client apart, or for all of them from here.
             os.environ["AWS_ENDPOINT_URL"] = self.endpoint_url
-        # The AWS CLI, the CDK and AWS's own shells know AWS_REGION; boto3 doesn't.
-        region = self.region or os.environ.get("AWS_REGION") or None
-        return boto3.Session(region_name=region, profile_name=self.profile)
+        # The AWS CLI, the CDK and AWS's own shells know AWS_REGION; botocore doesn't.
+        return Session(self.region or os.environ.get("AWS_REGION"), self.profile)

@@ -10,7 +10,7 @@ import typer
 from spotrelay.messages import nearest
 from spotrelay.operator.cli.errors import EXIT_BAD_INPUT, CommandError
 from spotrelay.operator.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
-from spotrelay.operator.cli.options import Region
+from spotrelay.operator.cli.options import Region, Where
 
 
 def secrets(
@@ -28,9 +28,8 @@ def secrets(
 
     Example: spotrelay secrets services/llama3.yaml --secret HF_TOKEN
     """
-    import boto3
-
     from spotrelay.operator.cli.control_plane import errors_shown
+    from spotrelay.plane.aws.clients import Clients
 
     said = given(env, env_file, secret, name)
     # Elsewhere what is said beside a file adds to its secrets. Here that would be one that no replica reads.
@@ -51,7 +50,7 @@ def secrets(
             meant = f"did you mean {close}?" if close else f"add `{unknown[0]}:` under `secrets` there"
             raise CommandError(f"no file has a secret {unknown[0]}: {meant}")
         changed: dict[str, Path] = {}
-        parameters = boto3.Session(region_name=region).client("ssm")
+        parameters = Clients(Where(region).session()).ssm
         for service, key, parameter, value in todo:
             if value is None:
                 typer.echo(f"{service.name}: {key}: {parameter} isn't written: give it with --secret {key}=…")

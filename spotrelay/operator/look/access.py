@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import boto3
-
-from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.clients import Clients, Session
 from spotrelay.plane.aws.services import ParameterServices
 from spotrelay.plane.aws.store import DynamoStore
 from spotrelay.plane.aws.table import Table
 from spotrelay.plane.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
 
 if TYPE_CHECKING:
+    import boto3
+
     from spotrelay.operator.aws.targets import RegisteredTargets
     from spotrelay.plane.aws.days import DynamoDays
     from spotrelay.plane.aws.experiments import OperatorExperiments
@@ -97,7 +97,7 @@ class ControlPlane:
         return str(self._clients.ssm.meta.region_name)
 
     @classmethod
-    def found_with(cls, session: boto3.Session) -> ControlPlane | None:
+    def found_with(cls, session: boto3.Session | Session) -> ControlPlane | None:
         """The one in the session's account and region; None: nothing is deployed there.
 
         Raises:

@@ -22,7 +22,7 @@ from botocore.config import Config
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.utils import parse_timestamp
 
-if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have, and boto3, see `_Session`
+if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have, and boto3, see `Session`
     import boto3
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
@@ -129,7 +129,7 @@ class Clients:
 
     def __init__(
         self,
-        session: boto3.Session | None = None,
+        session: boto3.Session | Session | None = None,
         now_s: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -275,7 +275,7 @@ class Clients:
     @cached_property
     def _session(self) -> boto3.Session:
         # One for all: a session of its own for each of four clients took half as long again.
-        return self._given or cast("boto3.Session", _Session())
+        return cast("boto3.Session", self._given or Session())
 
 
 class Kept(Generic[K, V]):
@@ -336,17 +336,22 @@ class Models(Loader):
         return [*SERVICES]
 
 
-class _Session:
-    """What is used of `boto3.Session`. To import boto3 itself takes another tenth of a cold start."""
+class Session:
+    """What is used of `boto3.Session`. To import boto3 itself takes another tenth of a cold start.
 
-    def __init__(self) -> None:
-        self._core = botocore.session.get_session()
+    Without a region or a profile, what the environment says.
+    """
+
+    def __init__(self, region: str | None = None, profile: str | None = None) -> None:
+        self._core = botocore.session.Session(profile=profile)
+        if region:
+            self._core.set_config_variable("region", region)
         self._core.register_component("data_loader", Models())
         self._core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed_time)
 
     @property
     def region_name(self) -> str | None:
-        """The function's."""
+        """The one that it was given, or the environment's."""
         region: str | None = self._core.get_config_variable("region")
         return region
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import boto3
 import pytest
 from typer.testing import CliRunner
 
@@ -18,7 +17,7 @@ from spotrelay.file.source.errors import Problem
 from spotrelay.file.source.inputs import inputs
 from spotrelay.operator.cli.account import Account
 from spotrelay.operator.cli.app import app
-from spotrelay.plane.aws.clients import Clients
+from spotrelay.plane.aws.clients import Clients, Session
 from spotrelay.plane.aws.quotas import Quotas
 from spotrelay.plane.core.ports import Denied
 from spotrelay.plane.core.quotas import Quota
@@ -485,11 +484,17 @@ def test_secrets_are_written_encrypted_and_never_shown(
             written.append(request)
             return {"Version": len(written)}
 
-    monkeypatch.setattr(boto3.Session, "client", lambda *_: Parameters())
+    asked: list[tuple[str, str | None]] = []
+
+    def client(session: Session, service: str, **_: object) -> Parameters:
+        asked.append((service, session.region_name))
+        return Parameters()
+
+    monkeypatch.setattr(Session, "client", client)
     code, out, err = invoke(
         "secrets", str(file), "--secret", "A=hush", "--secret", "C=quiet", "--region", "us-east-1"
     )
-    assert (code, err) == (0, "")
+    assert (code, err, asked) == (0, "", [("ssm", "us-east-1")])
     assert [(w["Name"], w["Value"], w["Type"]) for w in written] == [
         ("/spotrelay/chat/A", "hush", "SecureString"),
         ("/spotrelay/chat/B", "in the file", "SecureString"),
@@ -517,7 +522,7 @@ def test_a_secret_that_no_file_has_is_not_written(
     """Nobody would read it, and whoever mistyped it would look for hours. Nothing else is written, either."""
     file = tmp_path / "chat.yaml"
     file.write_text(GOOD + "secrets: {HF_TOKEN: null}\n", encoding="utf-8")
-    monkeypatch.setattr(boto3.Session, "client", lambda *_: None)
+    monkeypatch.setattr(Session, "client", lambda *_, **__: None)
     code, out, err = invoke("secrets", str(file), "--secret", "HF_TOKEN=2", "--secret", said)
     assert (code != 0, out) == (True, "")
     assert told in err

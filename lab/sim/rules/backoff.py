@@ -33,7 +33,10 @@ def check(view: InvocationView, *, is_whole: bool) -> Findings:
         elif ready:
             # Beside a success they didn't count, and those of the next decision begin anew.
             failed = [r for r in failed if r.version > max(ready)]
-    is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
+    # What gets ready clears its own version and older ones, unless another one of it is given up beside it.
+    ill = {r.version for c in view.invocation.commits for r in c.changes.update if r.unhealthy_since}
+    is_clear = bool(ready) and max(ready) >= view.rows.backoff.version and max(ready) not in ill
+    is_held = is_clear and view.rows.backoff != Backoff()
     counted = max((*(backoff.version for backoff in backoffs(view)), *ready))
     failed = [r for r in failed if r.version >= counted]
     if is_whole and (is_held if ready else failed):
@@ -52,11 +55,6 @@ def _check_times(view: InvocationView, commit: Commit, recorded: Backoff) -> Fin
             _is_now(view, commit, until, wait_s) for wait_s in of_s
         ):
             yield Rule.FAILURE_BACKOFF, f"held until {until} after {recorded.failures} failures"
-
-
-def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
-    """A replica that gets ready clears its own version and older ones."""
-    return Backoff() if max(ready) >= backoff.version else backoff
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:

@@ -222,7 +222,20 @@ def test_a_successor_that_turns_ill_goes_while_the_other_serves() -> None:
     assert decide(old, ill(2)) == [needless(steps.drain(ill(2), NOW, UNHEALTHY))]
     recovering = replace(ill(2), state=STARTING)
     assert decide(old, recovering) == []
-    assert decide(ill(1, replaced_by=2), ill(2)) == [], "neither serves: both may recover"
+
+
+def test_of_two_that_do_not_answer_the_older_one_makes_room() -> None:
+    """While it is there no other may come in place of the newer one, whatever is deployed as the repair."""
+    long_ago = NOW - seconds(timing.UNHEALTHY_GIVEN_UP_S)
+    old, well = ill(1, replaced_by=2), a_replica(3, READY, since_s=3600)
+    assert decide(old, ill(2), well) == [steps.drain(old, NOW, UNHEALTHY)]
+    assert decide(ill(2), well) == [steps.replace(ill(2), NOW, UNHEALTHY, 1)], "the next tick"
+    assert decide(old, ill(2, unhealthy_since=DUE + seconds(1)), well) == [], "it may recover"
+    assert decide(ill(1, replaced_by=2, unhealthy_since=DUE + seconds(1)), ill(2), well) == []
+    assert decide(old, ill(2)) == [], "nobody serves: both may, late"
+    older = ill(1, replaced_by=2, unhealthy_since=long_ago)
+    assert decide(older, ill(2)) == [steps.drain(older, NOW, UNHEALTHY)]
+    assert decide(older, ill(2, unhealthy_since=DUE + seconds(1))) == []
 
 
 def test_a_successor_of_the_same_version_need_not_stay_first() -> None:

@@ -141,6 +141,16 @@ def test_what_does_not_answer_goes_where_a_spare_one_serves_in_its_place() -> No
     assert decide(silent, waiting, spare) == [steps.replace(spare, NOW, DEPLOYED, 2)]
 
 
+def test_what_answers_no_more_than_its_replacement_goes_once() -> None:
+    """Also where others that were to be replaced serve in place of both."""
+    since = NOW - seconds(timing.UNHEALTHY_REPLACED_S)
+    first, its = old(1, replaced_by=3, unhealthy_since=since), green(3, unhealthy_since=since)
+    needed = [replica for id_ in (5, 7) for replica in (old(id_, replaced_by=id_ + 1), old(id_ + 1))]
+    decided = decide(first, its, *needed, spec=spec_of(4), backoff=Backoff(timing.ROLLOUT_FAILURES, None, 2))
+    assert [step for step in decided if step.name == "Drain"] == [steps.drain(first, NOW, UNHEALTHY)]
+    assert needless(steps.drain(its, NOW, UNHEALTHY)) in decided
+
+
 def test_two_failures_take_all_new_ones_back() -> None:
     """They wait outside the rotation, cost, and will never enter it: the old ones serve on."""
     first, second, *news = two(STARTING)

@@ -545,7 +545,9 @@ class Checker(History):
         if row is None or invocation.saw_other_control_plane:
             return  # it had no row, or isn't ours; a tick will see the warning
         instance = self.cloud.instances[instance_id]
-        is_hibernated = instance.died_at() <= instance.warned_at < NEVER
+        # What EC2 had spared may have been hibernated since.
+        died_at = instance.died_at()
+        is_hibernated = died_at <= invocation.began_at and died_at <= instance.warned_at < NEVER
         serves_on = row.state.is_active and row.is_warned and not is_hibernated
         if serves_on:
             return
@@ -561,8 +563,7 @@ class Checker(History):
         # entry that was lost counts nobody until a tick does.
         stays = rows.serving > 0 and any(r.stays for r in rows.replicas.values())
         is_looked_at = any(c.call is Call.SCHEDULE_LEAVE for c in invocation.calls)
-        is_over = self.scheduler.now >= instance.died_at()
-        if not (stays or is_hibernated) and (is_looked_at or is_over):
+        if not (stays or is_hibernated) and (is_looked_at or self.scheduler.now >= died_at):
             return
         if is_others or is_removed or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # the invocation that drains it deregisters it; a tick does for a removed service

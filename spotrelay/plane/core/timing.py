@@ -110,8 +110,8 @@ granted."""
 
 UNHEALTHY_GIVEN_UP_S = 180.0
 """A fallback that answers no health check for this long goes, if another replica serves: it gets no
-replacement of its own to wait for. Where none serves, another one is requested beside it. SkyServe's
-threshold."""
+replacement of its own to wait for. Where none serves, another one is requested beside it. For this long, too,
+one has time that nobody serves beside and whose replacement doesn't answer either. SkyServe's threshold."""
 
 FAILURE_COOLDOWN_S, FAILURE_COOLDOWN_MAX_S = 600.0, 7200.0
 """A pool whose instance never became ready: perhaps its hardware, its zone's network, or the type's drivers.

@@ -8,12 +8,13 @@ there it still helps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
 from spotrelay.plane.core import timing
 from spotrelay.plane.core.replica import Replica, ReplicaState
+from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.slots import host
 from spotrelay.plane.core.spec import OnRebalance, ServiceSpec
 from spotrelay.plane.core.timing import seconds
@@ -44,6 +45,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
     may_go -= sum(r.serves for r in in_vain)
     extra, given_up = 0, {r.id for r in in_vain}
     superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
+    gone = [r.id for r in _unanswered(rows, superseded.values(), now)]
+    yield from (steps.drain(rows.replicas[id_], now, UNHEALTHY) for id_ in gone)
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
         serves = replica.serves or replica.id in found_ill
@@ -72,7 +75,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
         extra -= 1
     # So too of one whose own replacement waits for others: those may wait for the room that it takes.
     waiting = (r for r in superseded.values() if not rows.replicas[r.replaced_by or 0].stays)
-    ill = (r for r in waiting if r.id in at_once and _is_ill(r, now))
+    ill = (r for r in waiting if r.id in at_once and r.id not in gone and _is_ill(r, now))
     yield from (steps.drain(r, now, UNHEALTHY) for r in islice(ill, extra))
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
@@ -167,11 +170,22 @@ SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
 
 
-def _is_ill(replica: Replica, now: datetime) -> bool:
+def _is_ill(replica: Replica, now: datetime, for_s: float = timing.UNHEALTHY_REPLACED_S) -> bool:
     """Whether it was ready and hasn't answered for so long that it should be replaced."""
     since = replica.unhealthy_since
-    is_ready = replica.state is ReplicaState.READY
-    return is_ready and since is not None and now - since >= seconds(timing.UNHEALTHY_REPLACED_S)
+    return replica.state is ReplicaState.READY and since is not None and now - since >= seconds(for_s)
+
+
+def _unanswered(rows: Rows, superseded: Iterable[Replica], now: datetime) -> Iterator[Replica]:
+    """What doesn't answer, and neither does its replacement: with both there, nothing could replace that one.
+
+    Where nobody serves, requests go to all of them, so it has more time.
+    """
+    is_down = not any(r.stays for r in rows.replicas.values())
+    for_s = timing.UNHEALTHY_GIVEN_UP_S if is_down else timing.UNHEALTHY_REPLACED_S
+    for replica in superseded:
+        if _is_ill(replica, now, for_s) and _is_ill(rows.replicas[replica.replaced_by or 0], now):
+            yield replica
 
 
 def is_silent(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:

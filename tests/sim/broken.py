@@ -1078,6 +1078,12 @@ def new_versions_are_relied_on_at_once(*args: Any) -> bool:
     return True
 
 
+@mistake(supersede, "_unanswered", Rule.SETTLES, since=82_035_758, replicas=1)
+def two_that_do_not_answer_stay(*_: Any) -> list[Replica]:
+    """A replica and its replacement that both don't answer are in each other's way for ever."""
+    return []
+
+
 @mistake(rollout, "is_under_way", Rule.ILL_VERSION_GIVEN_UP, since=46)
 def ill_versions_are_tried_on(*args: Any) -> bool:
     """A version that turns ill while it rolls out isn't given up."""

@@ -100,7 +100,7 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     """Somebody sees that EC2 refuses the version that is to be, and deploys another one.
 
     An operator may have gone back to one that doesn't start, too. One that turns ill may have been given up:
-    then nobody needs to do anything.
+    then nobody needs to do anything, unless EC2 refuses the older one, too.
     """
     deployed, rows = world.services.valid(service, world.scheduler.now), world.memory.load(service)
     spec = rolled_back(deployed, rows)
@@ -112,7 +112,9 @@ def _repair(world: SimWorld, service: str, *, is_refused: bool) -> None:
     is_ill = (service, spec.version) in world.cloud.ill_versions and not is_given_up
     is_bad = (service, spec.version) in world.cloud.bad_versions
     is_bad &= spec is not deployed or world.scenario.versions.is_first_bad
-    if is_ill or is_bad or (service, spec.version) in world.cloud.refused_versions:
+    needed = {spec.version, *(r.version for r in older if is_given_up)}
+    is_stuck = any((service, version) in world.cloud.refused_versions for version in needed)
+    if is_ill or is_bad or is_stuck:
         deploy(world, service, is_refused=is_refused)
 
 

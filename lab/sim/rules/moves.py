@@ -68,8 +68,9 @@ class MoveChecker:
         if requested and len(moving) > 1:
             self._report(Rule.MOVES_SINGLY, f"{[str(r) for r in moving]} come at a time")
         for row in changes.create:
-            lost = before.get(row.replaces or 0)
-            if lost is not None and is_extra(lost, after) and not row.is_move:
+            lost, left = before.get(row.replaces or 0), after.get(row.replaces or 0)
+            # One that stays is no loss: another version may take its place.
+            if lost and not (left and left.stays) and is_extra(lost, after) and not row.is_move:
                 self._report(Rule.MOVES_END, f"{row} replaces {lost}, and {lost.replaces} stays")
         for row in changes.update:
             self._check_departure(row, commit)

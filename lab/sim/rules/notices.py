@@ -64,13 +64,14 @@ def _check_unsent(calls: Iterable[CallRecord]) -> Findings:
             yield Rule.NEWS_TRUE, f"{unsent} are to be told again, and {refused} were refused"
 
 
-def _wrong_facts(notice: Notice, known: Mapping[int, Replica], lost: Collection[int]) -> str:
+def _wrong_facts(notice: Notice, known: Mapping[int, Replica], lost: Mapping[int, Replica]) -> str:
     """What an event says of a replica that isn't so; empty: all of it is."""
     row = known.get(int(notice.subject))
     if row is None:
         return "there is no such replica"
     if notice.kind is NoticeKind.REPLICA_LOST:
-        if row.id in lost:
+        # What came back may be lost once more.
+        if row.id in lost and lost[row.id].lost_at == row.lost_at:
             return "it was told lost before"
         return "" if notice.at == row.lost_at else f"it was lost at {row.lost_at}"
     ready = row

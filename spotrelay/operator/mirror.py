@@ -266,7 +266,8 @@ def upload(clients: Clients, into: Bucket, file: HubFile, path: Path, tell: Tell
         tell(done)
 
     in_parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
-    with translated(), S3Transfer(clients.s3, in_parts) as transfer:  # type: ignore[arg-type] # stub's
+    # The stubs want botocore's `Config` there, which boto3 doesn't take.
+    with translated(), S3Transfer(clients.s3, in_parts) as transfer:  # type: ignore[arg-type]
         transfer.upload_file(
             str(path),
             into.name,

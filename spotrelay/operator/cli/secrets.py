@@ -50,12 +50,12 @@ def secrets(
             meant = f"did you mean {close}?" if close else f"add `{unknown[0]}:` under `secrets` there"
             raise CommandError(f"no file has a secret {unknown[0]}: {meant}")
         changed: dict[str, Path] = {}
-        parameters = Clients(Where(region).session()).ssm
+        clients = Clients(Where(region).session())
         for service, key, parameter, value in todo:
             if value is None:
                 typer.echo(f"{service.name}: {key}: {parameter} isn't written: give it with --secret {key}=…")
                 continue
-            written = parameters.put_parameter(
+            written = clients.ssm.put_parameter(
                 Name=parameter,
                 Value=value,
                 Type="SecureString",

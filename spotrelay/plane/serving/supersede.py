@@ -170,10 +170,11 @@ SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
 
 
-def _is_ill(replica: Replica, now: datetime, for_s: float = timing.UNHEALTHY_REPLACED_S) -> bool:
-    """Whether it was ready and hasn't answered for so long that it should be replaced."""
+def _is_ill(replica: Replica, now: datetime, for_s: float | None = None) -> bool:
+    """Whether it was ready and hasn't answered for so long, by default so that it should be replaced."""
     since = replica.unhealthy_since
-    return replica.state is ReplicaState.READY and since is not None and now - since >= seconds(for_s)
+    ill_s = timing.UNHEALTHY_REPLACED_S if for_s is None else for_s
+    return replica.state is ReplicaState.READY and since is not None and now - since >= seconds(ill_s)
 
 
 def _unanswered(rows: Rows, superseded: Iterable[Replica], now: datetime) -> Iterator[Replica]:
@@ -182,7 +183,7 @@ def _unanswered(rows: Rows, superseded: Iterable[Replica], now: datetime) -> Ite
     Where nobody serves, requests go to all of them, so it has more time.
     """
     is_down = not any(r.stays for r in rows.replicas.values())
-    for_s = timing.UNHEALTHY_GIVEN_UP_S if is_down else timing.UNHEALTHY_REPLACED_S
+    for_s = timing.UNHEALTHY_GIVEN_UP_S if is_down else None
     for replica in superseded:
         if _is_ill(replica, now, for_s) and _is_ill(rows.replicas[replica.replaced_by or 0], now):
             yield replica

@@ -430,3 +430,8 @@ def test_who_has_left_may_be_the_last_only_while_nobody_serves() -> None:
     assert interruption.last_in_rotation([left, rising, serves]) == []
     serves_on = replace(serves, warned_at=NOW)
     assert interruption.last_in_rotation([left, rising, serves_on]) == [serves_on]
+
+
+def test_the_log_says_which_instance_is_taken_out() -> None:
+    """No replica has it, so nothing else in the line would."""
+    assert steps.take_out("i-1").says == {"instance_id": "i-1"}

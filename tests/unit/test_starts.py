@@ -20,7 +20,7 @@ from spotrelay.plane.core.rows import Rows
 from spotrelay.plane.core.slots import slot
 from spotrelay.plane.core.spec import ReadinessProbe
 from spotrelay.plane.core.timing import seconds
-from spotrelay.plane.serving import starts
+from spotrelay.plane.serving import starts, steps
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 from tests.unit.worlds import Troubled, active, recorded, settle, world_of
@@ -279,3 +279,10 @@ def test_those_that_start_still_stay_on_record() -> None:
     replicas = {1: STARTS, 2: a_replica(2, ReplicaState.READY)}
     new = {4: {Phase.BOOTED: NOW}}
     assert starts.to_keep(Rows(replicas=replicas, starts=told), new) == {1: told[1], 4: new[4]}
+
+
+def test_what_an_instance_told_meanwhile_is_on_the_row_that_gets_ready() -> None:
+    """Beside what is there: one write says both."""
+    known = replace(STARTS, phases={Phase.BOOTED: NOW})
+    ready = steps.mark_ready(known, LATER, {Phase.SETS_UP: LATER})
+    assert ready.row.phases == {Phase.BOOTED: NOW, Phase.SETS_UP: LATER}

@@ -166,7 +166,7 @@ def explained(error: Exception) -> Told | None:
 
 
 def _of_configuration(error: BotoCoreError) -> Told:
-    """What boto3 itself has to say: before AWS was asked, or because it can't be reached."""
+    """What botocore itself has to say: before AWS was asked, or because it can't be reached."""
     match error:
         case NoRegionError():
             return Told("which region? Name it with --region, or set AWS_DEFAULT_REGION", EXIT_BAD_INPUT)

@@ -1,6 +1,6 @@
 """Why a command can't do what it is for, and the exit codes that say so.
 
-What AWS and boto3 have to say is put into such words by `control_plane`: whoever asks nobody loads neither.
+What AWS and botocore have to say is put into such words by `control_plane`: who asks nobody loads neither.
 """
 
 from __future__ import annotations

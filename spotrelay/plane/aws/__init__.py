@@ -1,1 +1,1 @@
-"""The ports on AWS, with boto3. `runtime` puts them together for the functions."""
+"""The ports on AWS, with botocore. `runtime` puts them together for the functions."""

@@ -161,7 +161,7 @@ class Clients:
         return self._ends_at_s - self._monotonic_s() >= needed_s
 
     def make(self, *names: str) -> None:
-        """Make these now, in one thread, as boto3 asks: several threads may use one."""
+        """Make these now, in one thread, as botocore asks: several threads may use one."""
         for name in names:
             getattr(self, name)
 

@@ -145,7 +145,7 @@ def refusal_kind(code: str, words: str = "") -> RefusalKind:
 
 
 def was_repeated(error: PortError) -> bool:
-    """Whether boto3 had made the request before by itself, without an answer that it took for one."""
+    """Whether botocore had made the request before by itself, without an answer that it took for one."""
     cause = error.__cause__
     if not isinstance(cause, ClientError):
         return False

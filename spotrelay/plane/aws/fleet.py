@@ -101,7 +101,7 @@ class Ec2Fleet:
                 the tick that follows has all of its time.
             Unavailable: also if EC2 answered with neither instances nor errors. That is no outcome of an
                 attempt, but may be what a repeated ClientToken brings, which AWS doesn't document. And if it
-                refused a repeat of boto3's: what came of the attempt before, nobody knows.
+                refused a repeat of botocore's: what came of the attempt before, nobody knows.
         """
         if not self._clients.has_time(LAUNCH_S + RECORD_S):
             raise Throttled("not enough time is left in this invocation: the next tick launches")
@@ -286,7 +286,7 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         named.append({"Key": TAG_PEERS, "Value": request.peers})
     fleet: dict[str, Any] = {
         "Type": "instant",
-        # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.
+        # botocore's own repeats carry the same token, so that an answer that got lost starts nothing twice.
         "ClientToken": request.launch_id,
         "LaunchTemplateConfigs": [
             {

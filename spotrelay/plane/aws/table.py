@@ -179,7 +179,7 @@ class Table:
         return True
 
     def transact(self, writes: Sequence[Write]) -> None:
-        """Write all of it or nothing. A repeat that boto3 makes by itself writes nothing twice.
+        """Write all of it or nothing. A repeat that botocore makes by itself writes nothing twice.
 
         Raises:
             Cancelled: a condition doesn't hold, or somebody writes one of the items at this moment.

@@ -1,6 +1,6 @@
 """What the controller needs of the world, with the contract that every adapter keeps.
 
-`aws` implements these with boto3, `memory` in process; `tests/contract` holds both to the same suite.
+`aws` implements these with botocore, `memory` in process; `tests/contract` holds both to the same suite.
 
 Errors: an adapter raises one of the tree below for what a caller can act on, and lets anything else through.
 

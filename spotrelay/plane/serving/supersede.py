@@ -45,8 +45,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Step
     may_go -= sum(r.serves for r in in_vain)
     extra, given_up = 0, {r.id for r in in_vain}
     superseded = {id_: r for id_, r in superseded.items() if r.replaced_by not in given_up}
-    gone = [r.id for r in _unanswered(rows, superseded.values(), now)]
-    yield from (steps.drain(rows.replicas[id_], now, UNHEALTHY) for id_ in gone)
+    gone = {r.id: r for r in _unanswered(rows, superseded.values(), now)}
+    yield from (steps.drain(r, now, UNHEALTHY) for r in gone.values())
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
         serves = replica.serves or replica.id in found_ill
